@@ -1,0 +1,164 @@
+"""Where the expected curve meets a target.
+
+An SGD loss fluctuates, so the first evaluation below a target is early, most of all at small batch
+(-22 % at B_crit/10 on a noisy quadratic). The convention here, the same at every batch size: average the
+runs that differ in their seed only, smooth the mean by a local line in ln(step) over the window
+[-0.2, +0.1] around each step, and take the first crossing of that. A meeting counts once the curves reach
+the end of its window, 10 % beyond it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import exp, log
+
+import numpy as np
+
+from bscrit.curve import Curve, Floats
+
+BEFORE, AFTER = 0.2, 0.1
+OVERRUN = exp(AFTER)
+CONVENTION = (
+    "steps at which the mean loss over seeds, fitted by a line in ln(step) over [-0.2, +0.1], meets the target"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """One run (or one row of a table) against one target.
+
+    Attributes:
+        batch_size: in the workload's unit.
+        steps: to the target; where `censored`, the last step that was seen without meeting it.
+        low, high: bounds when the crossing is only known to lie between two logged points; both equal to
+            `steps` when it is known. A censored run has high = inf.
+        lr, seed, run: None or "" where the source does not say.
+        group: what separates fits, as ordered (name, value) pairs.
+        role: "measure" for runs on fresh seeds at a tuned rate, "search" for those that tuned it, "" unknown.
+        where: file and line, for messages.
+    """
+
+    batch_size: float
+    steps: float
+    target: float | None = None
+    censored: bool = False
+    low: float = float("nan")
+    high: float = float("nan")
+    lr: float | None = None
+    seed: str = ""
+    group: tuple[tuple[str, str], ...] = ()
+    role: str = ""
+    where: str = ""
+
+    @property
+    def examples(self) -> float:
+        return self.steps * self.batch_size
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Where the mean of some curves meets a target.
+
+    Attributes:
+        steps: of the mean curve.
+        runs: (n,) each run's own share: its deviation from the mean at the meeting point, divided by the
+            mean slope, in ln(steps); the geometric mean of `runs` is `steps`.
+        slope: d loss / d ln(step) before it, over a window wide enough to be negative.
+    """
+
+    steps: float
+    runs: Floats
+    slope: float
+
+
+def meet(curves: Sequence[Curve], target: float) -> Meeting | None:
+    """The meeting of the mean of `curves` with `target`, or None while it is not confirmed.
+
+    Curves that share their evaluation steps, as lanes of a cohort do, are averaged up to the shortest one;
+    others are first interpolated onto the steps of the one with most points.
+    """
+    steps, losses = _together(curves)
+    if len(steps) < 2:
+        return None
+    x = np.log(steps)
+    mean = losses.mean(axis=0)
+    if not (mean <= target).any():
+        return None
+    smooth = _local_line(x, mean)
+    below = np.flatnonzero(smooth <= target)
+    if not len(below):
+        return None
+    index = int(below[0])
+    center = float(x[0]) if index == 0 else _between(x, smooth, index, target)
+    if steps[-1] < max(exp(center + AFTER) - 1, exp(center)):
+        return None
+    near, wide = _window(x, center), _window(x, center, before=2 * BEFORE)
+    values = np.polyfit(x[near] - center, losses[:, near].T, 1)[1]
+    slope = float(np.polyfit(x[wide] - center, mean[wide], 1)[0])
+    shares = (values - values.mean()) / abs(slope) if slope else np.zeros(len(values))
+    return Meeting(exp(center), np.exp(center + np.clip(shares, -2, 2)), slope)
+
+
+def forecast(curve: Curve, target: float) -> float:
+    """Steps at which the curve would meet the target if it went on along its last line; inf if never.
+
+    Used to rank a run that was stopped shortly before it arrived.
+    """
+    keep = (curve.steps >= 1) & np.isfinite(curve.loss)
+    x, loss = np.log(curve.steps[keep]), curve.loss[keep]
+    if len(x) < 2:
+        return float("inf")
+    last = x >= x[-1] - (BEFORE + AFTER)
+    if last.sum() < 2:
+        last[-2:] = True
+    slope, value = np.polyfit(x[last] - x[-1], loss[last], 1)
+    if slope >= 0:
+        return float("inf")
+    return float(exp(min(x[-1] + max((target - value) / slope, 0.0), 700.0)))
+
+
+def _together(curves: Sequence[Curve]) -> tuple[Floats, Floats]:
+    """Common steps (>= 1) and the losses of every curve there, shape (curves, steps)."""
+    if not curves or any(not len(curve) for curve in curves):
+        return np.empty(0), np.empty((len(curves), 0))
+    end = min(curve.steps[-1] for curve in curves)
+    cut = [curve.until(end) for curve in curves]
+    if any(len(a) != len(b) or (a.steps != b.steps).any() for a, b in pairwise(cut)):
+        finest = max(cut, key=len).steps
+        grid = finest[finest >= max(max(curve.steps[0] for curve in cut), 1)]
+        losses = np.stack([np.interp(np.log(grid), np.log(np.maximum(c.steps, 0.5)), c.loss) for c in cut])
+        return grid, losses
+    keep = (cut[0].steps >= 1) & np.all([np.isfinite(c.loss) for c in cut], axis=0)
+    return cut[0].steps[keep], np.stack([c.loss[keep] for c in cut])
+
+
+def _local_line(x: Floats, loss: Floats) -> Floats:
+    """At each x the value there of the line fitted to the points in its window, shape (n,)."""
+    index = np.arange(len(x))
+    low = np.minimum(np.searchsorted(x, x - BEFORE, side="left"), np.maximum(index - 1, 0))
+    high = np.maximum(np.searchsorted(x, x + AFTER, side="right"), np.minimum(index + 2, len(x)))
+    x = x - x[-1]
+
+    def total(values: Floats) -> Floats:
+        sums = np.concatenate([[0.0], np.cumsum(values)])
+        return sums[high] - sums[low]
+
+    n, sx, sy = (high - low).astype(float), total(x), total(loss)
+    sxx, sxy = total(x * x) - sx * sx / n, total(x * loss) - sx * sy / n
+    return sy / n + sxy / sxx * (x - sx / n)
+
+
+def _between(x: Floats, loss: Floats, index: int, target: float) -> float:
+    """Where the line from the point before `index` to it meets the target."""
+    share = (loss[index - 1] - target) / (loss[index - 1] - loss[index])
+    return float(x[index - 1] + share * (x[index] - x[index - 1]))
+
+
+def _window(x: Floats, center: float, before: float = BEFORE) -> slice:
+    """Indices of the points in the window; at least the two that enclose its centre."""
+    low = int(np.searchsorted(x, center - before, side="left"))
+    high = int(np.searchsorted(x, center + AFTER, side="right"))
+    middle = int(np.clip(np.searchsorted(x, center), 1, len(x) - 1))
+    return slice(min(low, middle - 1), max(high, middle + 1))

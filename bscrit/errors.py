@@ -1,0 +1,48 @@
+"""What a user may see when something of theirs is wrong: where, what, and the remedy.
+
+>>> print(UserError("runs.csv, line 7", "steps is -3", "counts must be positive"))
+runs.csv, line 7: steps is -3
+  hint: counts must be positive
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class UserError(Exception):
+    """A mistake that the user can mend; printed in two lines, never as a traceback."""
+
+    def __init__(self, where: str, what: str, remedy: str = "") -> None:
+        super().__init__(where, what, remedy)
+        self.where = where
+        self.what = what
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        line = f"{self.where}: {self.what}" if self.where else self.what
+        return f"{line}\n  hint: {self.remedy}" if self.remedy else line
+
+
+class UserErrors(UserError):
+    """Several mistakes that were found together, reported together."""
+
+    def __init__(self, errors: Iterable[UserError]) -> None:
+        self.errors = tuple(errors)
+        super().__init__("", f"{len(self.errors)} errors")
+
+    def __str__(self) -> str:
+        return "\n".join(str(error) for error in self.errors)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A remedy for an unknown word: the nearest known one first, then all of them.
+
+    >>> nearest("momentom", ["momentum", "nesterov"])
+    "did you mean 'momentum'? known: momentum, nesterov"
+    """
+    names = sorted(known)
+    close = get_close_matches(word, names, n=1)
+    listed = f"known: {', '.join(names)}"
+    return f"did you mean '{close[0]}'? {listed}" if close else listed

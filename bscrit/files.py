@@ -1,0 +1,88 @@
+"""Files that survive a crash: written beside and renamed, read up to the last whole line."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from bscrit.errors import UserError
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a whole file or nothing: a reader sees the old text or the new, never a part."""
+    with replacing(path) as stream:
+        stream.write(text.encode())
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write strict JSON (NaN and infinity are a bug of the caller's and raise ValueError)."""
+    write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read JSON that this package wrote; UserError when the file is damaged."""
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise UserError(
+            str(path), f"is not valid JSON ({error})", "restore the file, or remove it to make it again"
+        ) from None
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A binary stream that becomes `path` when the block ends well, and vanishes when it does not."""
+    with explaining(path):
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.chmod(temporary, 0o666 & ~_UMASK)
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+
+
+@contextlib.contextmanager
+def explaining(path: Path) -> Iterator[None]:
+    """Turn the operating system's refusals into a sentence that names the file."""
+    try:
+        yield
+    except OSError as error:
+        remedies = {
+            errno.ENOSPC: "free some space and run the same command again: what is finished is kept",
+            errno.EDQUOT: "free some of your quota and run the same command again: what is finished is kept",
+            errno.EACCES: "choose a folder that you may write, with --out",
+            errno.EROFS: "choose a folder that you may write, with --out",
+        }
+        if error.errno not in remedies:
+            raise
+        raise UserError(str(path), error.strerror or "cannot be written", remedies[error.errno]) from error
+
+
+def whole_lines(path: Path) -> list[str]:
+    """The lines of an appended file that are complete; a torn last line is left out."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    return data[: data.rfind(b"\n") + 1].decode("utf-8", "replace").splitlines()
+
+
+def _read_umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+_UMASK = _read_umask()

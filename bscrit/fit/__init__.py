@@ -1,0 +1,1 @@
+"""`bscrit fit`: from crossings to S_min, E_min and B_crit, with intervals and caveats."""
