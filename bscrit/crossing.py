@@ -73,8 +73,11 @@ class Meeting:
     slope: float
 
 
-def meet(curves: Sequence[Curve], target: float) -> Meeting | None:
-    """The meeting of the mean of `curves` with `target`, or None while it is not confirmed.
+def meet(curves: Sequence[Curve], target: float, *, confirmed: bool = True) -> Meeting | None:
+    """The meeting of the mean of `curves` with `target`, None while there is none.
+
+    `confirmed` asks for the whole window: a run that still trains waits for it, a reader of finished
+    curves takes what there is.
 
     Curves that share their evaluation steps, as lanes of a cohort do, are averaged up to the shortest one;
     others are first interpolated onto the steps of the one with most points.
@@ -92,7 +95,7 @@ def meet(curves: Sequence[Curve], target: float) -> Meeting | None:
         return None
     index = int(below[0])
     center = float(x[0]) if index == 0 else _between(x, smooth, index, target)
-    if steps[-1] < max(exp(center + AFTER) - 1, exp(center)):
+    if confirmed and steps[-1] < max(exp(center + AFTER) - 1, exp(center)):
         return None
     near, wide = _window(x, center), _window(x, center, before=2 * BEFORE)
     values = np.polyfit(x[near] - center, losses[:, near].T, 1)[1]

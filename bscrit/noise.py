@@ -1,0 +1,95 @@
+"""The algebra of the gradient noise scale: two squared norms in, signal and noise out.
+
+A squared gradient norm over B examples has the mean E|G_B|^2 = |G|^2 + tr(Sigma)/B, so two batch sizes give
+both unknowns. Sums are stored, the ratio tr(Sigma)/|G|^2 is formed once, when it is reported: a mean of
+ratios, or one of clamped estimates, is off by any factor (McCandlish et al. 2018, appendix A.1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bscrit.curve import Floats
+from bscrit.files import whole_lines
+
+HEADER = "step,examples,metric,n_small,sq_small,n_big,sq_big"
+
+
+@dataclass(frozen=True)
+class NoiseSamples:
+    """Noise samples of one run in one metric, ascending in steps; every array has shape (n,).
+
+    Attributes:
+        steps, examples: when the sample was taken.
+        n_small, sq_small: examples behind the small-batch gradients, and their mean squared norm.
+        n_big, sq_big: the same for the large batch.
+        metric: geometry of the norms, "identity" gives B_simple.
+        dropped: non-finite samples that were left out.
+    """
+
+    steps: Floats
+    examples: Floats
+    n_small: Floats
+    sq_small: Floats
+    n_big: Floats
+    sq_big: Floats
+    metric: str = "identity"
+    dropped: int = 0
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    @property
+    def signal(self) -> Floats:
+        """Unbiased |G|^2 of each sample; single values may well be negative."""
+        return (self.n_big * self.sq_big - self.n_small * self.sq_small) / (self.n_big - self.n_small)
+
+    @property
+    def noise(self) -> Floats:
+        """Unbiased tr(Sigma) of each sample."""
+        return (self.sq_small - self.sq_big) / (1 / self.n_small - 1 / self.n_big)
+
+    def until(self, step: float) -> NoiseSamples:
+        return self._only(self.steps <= step)
+
+    def between(self, low: float, high: float) -> NoiseSamples:
+        return self._only((self.steps >= low) & (self.steps <= high))
+
+    def _only(self, keep: np.ndarray) -> NoiseSamples:
+        columns = (self.steps, self.examples, self.n_small, self.sq_small, self.n_big, self.sq_big)
+        return NoiseSamples(*(column[keep] for column in columns), self.metric, self.dropped)
+
+
+NO_NOISE = NoiseSamples(*(np.empty(0) for _ in range(6)))
+
+
+def read_noise(path: Path) -> NoiseSamples:
+    """Read noise.csv up to its last whole line; the last writing of a step holds."""
+    rows: dict[float, list[float]] = {}
+    metric, dropped = "identity", 0
+    for line in whole_lines(path)[1:]:
+        cells = line.split(",")
+        if len(cells) != 7:
+            continue
+        metric = cells[2]
+        try:
+            row = [float(cell) for cell in (*cells[:2], *cells[3:])]
+        except ValueError:
+            continue
+        if np.isfinite(row).all():
+            rows[row[0]] = row
+        else:
+            dropped += 1
+    if not rows:
+        return NO_NOISE
+    table = np.array([rows[step] for step in sorted(rows)])
+    return NoiseSamples(*table.T, metric=metric, dropped=dropped)
+
+
+def noise_line(
+    step: int, examples: int, metric: str, n_small: int, sq_small: float, n_big: int, sq_big: float
+) -> str:
+    return f"{step},{examples},{metric},{n_small},{sq_small:.9g},{n_big},{sq_big:.9g}\n"

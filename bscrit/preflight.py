@@ -1,0 +1,48 @@
+"""What a worker finds out about a workload before anything trains; one file, results/NAME/preflight.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """Facts that the plan needs and only a worker can know.
+
+    Attributes:
+        unit: what a batch size counts.
+        examples: size of the training set in that unit, None where data are drawn without end.
+        fingerprint: hash of the data, and of the source file of a user's own class.
+        untrained_loss: loss of the model at the first seed before any update.
+        parameters: number of trainable parameters.
+        splits: whether a batch may be split into micro-batches, and so whether noise can be measured.
+        backends: per batch size "vmap" or "loop": measured once, so that what is planned later depends on
+            this file and never on timing.
+        device: where trials train, "cpu" or "cuda:0".
+        problems: sentences on what forbids to train: accumulation that does not agree, and the like.
+        notes: sentences worth telling.
+        versions: of Python and the libraries.
+    """
+
+    unit: str = "example"
+    examples: int | None = None
+    fingerprint: str = ""
+    untrained_loss: float = float("inf")
+    parameters: int = 0
+    splits: bool = True
+    backends: Mapping[int, str] = field(default_factory=dict)
+    device: str = "cpu"
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Preflight:
+        backends = {int(size): str(name) for size, name in data["backends"].items()}
+        lists = {name: tuple(data[name]) for name in ("problems", "notes")}
+        return cls(**{**data, "backends": backends, **lists})

@@ -1,0 +1,146 @@
+"""A record: what one trial left in its folder, and the files that make it up.
+
+    trial.json    who I am: identity only
+    order.json    what the sweep asked of me: role, targets, budget, the lanes I train with
+    curve.csv     my evaluations
+    noise.csv     my noise samples
+    status.json   how I ended, and the facts; absent while I have not ended
+
+One process writes a folder at a time: the sweep before a trial starts and after its worker died, the
+worker in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from bscrit.curve import EMPTY, Curve, read_curve
+from bscrit.errors import UserError
+from bscrit.files import read_json, write_json
+from bscrit.noise import NO_NOISE, NoiseSamples, read_noise
+from bscrit.trial import FINISHED, Status, Trial
+
+SCHEMA = 1
+Role = Literal["search", "measure"]
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the sweep asks of the lanes of one cohort; it changes what a run costs, never its curve.
+
+    Attributes:
+        role: "search" lanes try rates on one seed, "measure" lanes repeat one rate on fresh seeds.
+        round: number of the search at this batch size, or of the measurement.
+        lanes: (learning rate, seed) of every lane of the cohort, so that any one folder can restore it.
+        targets: losses to reach, the hardest last.
+        max_steps: budget of a lane.
+        incumbents: steps that the best lane so far needed to each target; a search lane that passes them all
+            cannot win any more.
+        noise_every: steps between noise samples, 0 for none.
+        backend: "vmap" or "loop".
+        micro_batch: examples whose activations fit into memory, 0 for the whole batch.
+        device: as torch names it.
+    """
+
+    role: Role
+    round: int
+    lanes: tuple[tuple[float, int], ...]
+    targets: tuple[float, ...]
+    max_steps: int
+    incumbents: tuple[float, ...] = ()
+    noise_every: int = 0
+    backend: str = "loop"
+    micro_batch: int = 0
+    device: str = "cpu"
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Order:
+        lanes = tuple((float(lr), int(seed)) for lr, seed in data["lanes"])
+        lists = {name: tuple(data[name]) for name in ("targets", "incumbents")}
+        return cls(**{**data, "lanes": lanes, **lists})
+
+
+@dataclass(frozen=True)
+class Record:
+    """One trial and what became of it.
+
+    Attributes:
+        status: "running" also means: begun and not ended, whoever began it.
+        reason: one sentence on the status.
+        facts: parameters, data size, unit, device, dtype, versions, and what else the worker noted.
+        folder: where it lies; None for a record that was never on disk.
+    """
+
+    trial: Trial
+    order: Order
+    status: Status = "running"
+    reason: str = ""
+    curve: Curve = EMPTY
+    noise: NoiseSamples = NO_NOISE
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    folder: Path | None = None
+
+    @property
+    def finished(self) -> bool:
+        return self.status in FINISHED
+
+    @property
+    def role(self) -> Role:
+        return self.order.role
+
+    @property
+    def examples(self) -> float:
+        """Examples trained so far."""
+        return float(self.curve.examples[-1]) if len(self.curve) else 0.0
+
+
+def begin(folder: Path, trial: Trial, order: Order) -> None:
+    """Make a trial's folder, or give a new order to an existing one whose run continues."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "status.json").unlink(missing_ok=True)
+    write_json(folder / "trial.json", {"schema": SCHEMA, **trial.to_dict()})
+    write_json(folder / "order.json", {"schema": SCHEMA, **asdict(order)})
+
+
+def end(folder: Path, status: Status, reason: str, facts: Mapping[str, Any]) -> None:
+    """Close a trial's folder."""
+    write_json(folder / "status.json", {"schema": SCHEMA, "status": status, "reason": reason, "facts": facts})
+
+
+def read_order(folder: Path) -> tuple[Trial, Order]:
+    """Who a folder is and what is asked of it."""
+    trial, order = (_versioned(folder / name) for name in ("trial.json", "order.json"))
+    return Trial.from_dict(trial), Order.from_dict(order)
+
+
+def read_record(folder: Path) -> Record | None:
+    """Read a trial's folder; None where it was not even begun.
+
+    A record is complete when its status is written and its curve goes as far as the status says; anything
+    else is "running", and a sweep goes on with it.
+    """
+    if not (folder / "trial.json").exists() or not (folder / "order.json").exists():
+        return None
+    trial, order = read_order(folder)
+    curve, noise = read_curve(folder / "curve.csv"), read_noise(folder / "noise.csv")
+    ended = _versioned(folder / "status.json") if (folder / "status.json").exists() else {}
+    facts = ended.get("facts", {})
+    last = curve.steps[-1] if len(curve) else 0
+    whole = ended.get("status") == "failed" or last >= facts.get("steps", 0)
+    if not ended or not whole:
+        return Record(trial, order, "running", "not ended yet", curve, noise, {}, folder)
+    return Record(trial, order, ended["status"], ended["reason"], curve, noise, facts, folder)
+
+
+def _versioned(path: Path) -> dict[str, Any]:
+    data = read_json(path)
+    if not isinstance(data, dict) or data.pop("schema", None) != SCHEMA:
+        raise UserError(
+            str(path),
+            f"is not of the format that this version reads (schema {SCHEMA})",
+            "use the version of bscrit that wrote it, or another --out folder",
+        )
+    return data

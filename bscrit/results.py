@@ -1,0 +1,29 @@
+"""Results: a folder of records.
+
+    results/NAME/
+      spec.toml                       the spec as it was read
+      preflight.json                  what a worker found out about the workload before training
+      trials/b00256-lr0.05-s0-3f9a1c2e/
+      fit.json frontier.csv crossings.csv figures/      derived: may be deleted and made again
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bscrit.errors import UserError
+from bscrit.record import Record, read_record
+
+
+def is_results(path: Path) -> bool:
+    return (path / "trials").is_dir()
+
+
+def read_results(path: Path) -> list[Record]:
+    """Every record in a results folder, in the order of their names (so: of batch size)."""
+    if not is_results(path):
+        raise UserError(
+            str(path), "is not a results folder: it has no folder 'trials'", "run `bscrit sweep` first"
+        )
+    folders = sorted(folder for folder in (path / "trials").iterdir() if folder.is_dir())
+    return [record for folder in folders if (record := read_record(folder)) is not None]
