@@ -65,12 +65,12 @@ class Meeting:
         steps: of the mean curve.
         runs: (n,) each run's own share: its deviation from the mean at the meeting point, divided by the
             mean slope, in ln(steps); the geometric mean of `runs` is `steps`.
-        slope: d loss / d ln(step) before it, over a window wide enough to be negative.
+        scatter: of the mean curve about its local line, in ln(steps): what fluctuation alone makes of it.
     """
 
     steps: float
     runs: Floats
-    slope: float
+    scatter: float
 
 
 def meet(curves: Sequence[Curve], target: float, *, confirmed: bool = True) -> Meeting | None:
@@ -99,9 +99,12 @@ def meet(curves: Sequence[Curve], target: float, *, confirmed: bool = True) -> M
         return None
     near, wide = _window(x, center), _window(x, center, before=2 * BEFORE)
     values = np.polyfit(x[near] - center, losses[:, near].T, 1)[1]
-    slope = float(np.polyfit(x[wide] - center, mean[wide], 1)[0])
-    shares = (values - values.mean()) / abs(slope) if slope else np.zeros(len(values))
-    return Meeting(exp(center), np.exp(center + np.clip(shares, -2, 2)), slope)
+    slope, level = np.polyfit(x[wide] - center, mean[wide], 1)
+    if slope == 0:
+        return Meeting(exp(center), np.full(len(values), exp(center)), 0.0)
+    shares = (values - values.mean()) / abs(slope)
+    residual = mean[wide] - level - slope * (x[wide] - center)
+    return Meeting(exp(center), np.exp(center + np.clip(shares, -2, 2)), float(residual.std() / abs(slope)))
 
 
 def forecast(curve: Curve, target: float) -> float:

@@ -37,6 +37,8 @@ class Order:
         lanes: (learning rate, seed) of every lane of the cohort, so that any one folder can restore it.
         targets: losses to reach, the hardest last.
         max_steps: budget of a lane.
+        cap_steps: where a lane is given up although budget is left, 0 for never: at the edge of stability a
+            run can wander for the whole budget.
         incumbents: steps that the best lane so far needed to each target; a search lane that passes them all
             cannot win any more.
         noise_every: steps between noise samples, 0 for none.
@@ -50,6 +52,7 @@ class Order:
     lanes: tuple[tuple[float, int], ...]
     targets: tuple[float, ...]
     max_steps: int
+    cap_steps: int = 0
     incumbents: tuple[float, ...] = ()
     noise_every: int = 0
     backend: str = "loop"

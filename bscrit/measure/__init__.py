@@ -1,1 +1,1 @@
-
+"""Gradient noise, inside a worker process."""

@@ -1,1 +1,1 @@
-
+"""`bscrit plot`: the figures of the paper for this model, drawn from a frozen Report."""

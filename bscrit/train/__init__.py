@@ -1,1 +1,1 @@
-
+"""Training cohorts of lanes, inside a worker process."""

@@ -1,0 +1,193 @@
+"""Separated cells -> a sheet, whatever the separator, quoting, comments and blank lines.
+
+A plain pass over the lines finds the separator, numbers the rows for messages, and refuses rows with too
+many cells or too few, which a parser would shift or pad in silence. pandas' C parser then types the columns.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from bscrit.errors import UserError
+from bscrit.fit.sheet import Sheet, column_names, first_line
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
+
+
+def read_cells(name: str, text: str) -> Sheet:
+    """Read the text of a table; columns whose cells are all plain numbers are typed, others are text.
+
+    An empty cell is NaN, while "nan" stays text: a loss that was not logged is not a loss that diverged.
+    """
+    import pandas as pd
+
+    data = text.encode()
+    layout = _survey(name, data)
+    frame = _parse(name, data, layout)
+    frame.index = pd.Index(layout.lines, dtype="int64")
+    filled = frame.notna().any(axis=1)
+
+    def spelled(columns: Sequence[str]) -> pd.DataFrame:
+        return _parse(name, data, layout, typed=False)[list(columns)].set_axis(frame.index)[filled]
+
+    notes = [] if layout.separator in ", " else [f"cells are separated by {SEPARATORS[layout.separator]}"]
+    notes += [f"left out line {layout.torn}, which is torn"] if layout.torn else []
+    return Sheet(name, frame[filled], tuple(notes), separator=layout.separator, blanks=True, spelled=spelled)
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Where the table stands in its text.
+
+    Attributes:
+        separator: one of SEPARATORS.
+        columns: names of the header.
+        start: number of lines up to and including the header.
+        lines: line number of each row.
+        plain: whether every line after the header is a whole row or blank.
+        torn: the line of an unfinished last row, 0 where there is none.
+    """
+
+    separator: str
+    columns: list[str]
+    start: int
+    lines: list[int]
+    plain: bool
+    torn: int
+
+
+def _survey(name: str, data: bytes) -> _Layout:
+    lines = _Lines(data)
+    declared = re.fullmatch(r"sep=([,;|\t])\s*", next(lines, ""), re.IGNORECASE)
+    if not declared:
+        lines = _Lines(data)
+    separator = declared[1] if declared else _separator(list(islice(_Lines(data), 50)))
+    rows = _rows(name, lines, separator)
+    header, start, found = next(rows, []), lines.number, list[int]()
+    if header and all(_is_number(cell) for cell in header):
+        if len(commented := next(_rows(name, lines.comment, separator), [])) != len(header):
+            what = f"has no column names, it begins with {', '.join(header)[:60]}"
+            raise UserError(f"{name}, line {start}", what, "begin with a line like batch_size,steps,lr")
+        header, start, found = commented, lines.comment.number, [start]
+    columns = column_names(f"{name}, line {start}", header)
+    named = max((index + 1 for index, cell in enumerate(header) if cell.strip()), default=0)
+
+    comments, plain, torn, before = lines.comment.number, True, 0, lines.number
+    for cells in rows:
+        if len(cells) != len(columns):
+            plain = False
+            if any(cell.strip() for cell in cells[len(columns) :]) or len(cells) < named:
+                last = not data.endswith((b"\n", b"\r")) and lines.number == before + 1
+                if len(cells) < named and last and next(rows, None) is None:
+                    torn = lines.number
+                    break
+                raise _uneven(f"{name}, line {before + 1}", len(cells), len(columns), lines.number - before)
+        found.append(lines.number)
+        before = lines.number
+    return _Layout(separator, columns, start, found, plain and comments == lines.comment.number, torn)
+
+
+def _uneven(where: str, cells: int, columns: int, lines: int) -> UserError:
+    what = f"has {cells} cells, but there are {columns} columns"
+    if lines > 1:
+        return UserError(where, f"{what}; its quote runs over {lines} lines", "close the quote")
+    if cells > columns:
+        return UserError(where, what, "put a cell that holds the separator in double quotes")
+    return UserError(where, what, "write an empty cell for a value that is missing")
+
+
+class _Comment(Iterator[str]):
+    """The last comment, as a line to be split."""
+
+    def __init__(self) -> None:
+        self.text, self.number = "", 0
+
+    def __next__(self) -> str:
+        if not self.text:
+            raise StopIteration
+        return self.text
+
+
+class _Lines(Iterator[str]):
+    """The lines that may hold cells, neither blank nor a comment; `number` is that of the last one."""
+
+    def __init__(self, data: bytes) -> None:
+        self.stream = io.TextIOWrapper(io.BytesIO(data), "utf-8", newline="")
+        self.number = 0
+        self.comment = _Comment()
+
+    def __next__(self) -> str:
+        for line in self.stream:
+            self.number += 1
+            if line.startswith("#"):
+                self.comment.text, self.comment.number = line.lstrip("# "), self.number
+            elif not line.isspace():
+                return line
+        raise StopIteration
+
+
+def _rows(name: str, lines: Iterator[str], separator: str) -> Iterator[list[str]]:
+    try:
+        if separator == " ":
+            yield from map(str.split, lines)
+        else:
+            yield from csv.reader(lines, delimiter=separator)
+    except csv.Error as error:
+        raise UserError(name, f"has a cell without end ({first_line(error)})", "close the quotes") from None
+
+
+def _separator(sample: Sequence[str]) -> str:
+    """The separator that cuts most lines into as many cells as the header, and into most cells."""
+
+    def score(separator: str) -> tuple[float, int]:
+        rows = list(_rows("", iter(sample), separator))
+        width = len(rows[0]) if rows else 0
+        whole = sum(len(row) == width for row in rows)
+        return (whole / len(rows), width) if width > 1 else (0.0, 0)
+
+    return max(SEPARATORS, key=score)
+
+
+def _is_number(cell: str) -> bool:
+    return re.fullmatch(r"\s*[+-]?[\d.,]+(e[+-]?\d+)?\s*", cell, re.IGNORECASE) is not None
+
+
+def _parse(name: str, data: bytes, layout: _Layout, typed: bool = True) -> pd.DataFrame:
+    """The rows as a frame; the C parser where it sees the same rows, else cell by cell."""
+    import pandas as pd
+
+    if layout.plain:
+        try:
+            frame = pd.read_csv(
+                io.BytesIO(data),
+                sep=r"\s+" if layout.separator == " " else layout.separator,
+                header=None,
+                names=layout.columns,
+                index_col=False,
+                skiprows=layout.start,
+                dtype=None if typed else str,
+                keep_default_na=False,
+                na_values=[""],
+                low_memory=False,
+            )
+        except (ValueError, OverflowError):  # a ParserError is a ValueError
+            frame = pd.DataFrame()
+        if len(frame) == len(layout.lines):
+            return frame
+    lines = _Lines(data)
+    while lines.number < layout.start:
+        next(lines)
+    width = len(layout.columns)
+    rows = islice(_rows(name, lines, layout.separator), len(layout.lines))
+    cells = [(row + [""] * width)[:width] for row in rows]
+    frame = pd.DataFrame(cells, columns=layout.columns, dtype="str")
+    return frame.mask(frame == "")

@@ -1,0 +1,216 @@
+"""What a row is about: batch size, steps, learning rate, seed, and the fit that it belongs to.
+
+A table may count steps, examples or epochs. Steps win, examples are divided by the batch size, and epochs stand
+in for examples where there is nothing else: B_crit does not depend on the size of the data set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bscrit.curve import Floats
+from bscrit.errors import UserError
+from bscrit.fit.columns import UNITS, Columns, missing, tidy
+from bscrit.fit.numerals import Flags, Numbers, read_numbers
+from bscrit.fit.sheet import Sheet
+
+Group = tuple[tuple[str, str], ...]
+Codes = NDArray[np.intp]
+TOLERANCE = 0.02
+MOST_VALUES = 50
+CONFOUNDERS = frozenset(
+    "model model_name model_size params parameters n_params num_params n_parameters size arch architecture"
+    " dataset dataset_name data series".split()
+)
+
+
+@dataclass(frozen=True)
+class Keys:
+    """One entry per row of the sheet.
+
+    Attributes:
+        batch_size, steps, lr: NaN where the cell is empty.
+        beyond: whether the steps are written as "> 5000".
+        seed, run, role: as text, "" where the source does not say.
+        group: index into `groups`.
+        groups: what separates fits, as (name, value) pairs.
+        numbers: the further columns that were asked for.
+        notes: how the columns were understood.
+    """
+
+    batch_size: Floats
+    steps: Floats
+    lr: Floats
+    beyond: Flags
+    seed: NDArray[np.object_]
+    run: NDArray[np.object_]
+    role: NDArray[np.object_]
+    group: Codes
+    groups: list[Group]
+    numbers: Mapping[str, Numbers]
+    notes: tuple[str, ...]
+
+
+def read_keys(sheet: Sheet, columns: Columns, further: Sequence[str] = (), least: float = np.nextafter(0, 1)) -> Keys:
+    """Read and check the columns that say what each row is about.
+
+    Args:
+        further: more columns of numbers to read.
+        least: the smallest count of steps, 0 for curves.
+
+    Raises:
+        UserError: no batch size or no count of steps, a count that is not positive, or steps and examples that
+            contradict each other.
+    """
+    of = columns.of
+    counts = [of[role] for role in ("steps", "examples", "epochs") if role in of]
+    if "batch_size" not in of or not counts:
+        raise missing(sheet, *(["batch_size"] if "batch_size" not in of else ["steps", "examples"]))
+    rates = [of["lr"]] if "lr" in of else []
+    kinds = {of["batch_size"]: True, **dict.fromkeys(counts, True), **dict.fromkeys([*rates, *further], False)}
+    numbers, notes = read_numbers(sheet, kinds)
+
+    batch_size = numbers[of["batch_size"]].values
+    for column in counts:
+        _refuse(sheet, column, numbers[column].values < least)
+    _refuse(sheet, of["batch_size"], (batch_size <= 0) | np.isinf(batch_size) | numbers[of["batch_size"]].beyond)
+    _refuse(sheet, of["batch_size"], np.isnan(batch_size) & ~np.isnan(numbers[counts[0]].values))
+    group, groups = _groups(sheet, columns)
+    steps, source, more = _steps(sheet, columns, numbers, batch_size, group)
+    beyond = np.zeros(len(steps), bool)
+    for column in counts:
+        beyond |= numbers[column].beyond & (source == column)
+    return Keys(
+        batch_size,
+        steps,
+        numbers[rates[0]].values if rates else np.full(len(steps), np.nan),
+        beyond,
+        labels(sheet, of.get("seed")),
+        labels(sheet, of["run"]) if "run" in of else _files(sheet),
+        labels(sheet, of.get("role")),
+        group,
+        groups,
+        {column: numbers[column] for column in further},
+        (*notes, *more),
+    )
+
+
+def labels(sheet: Sheet, column: str | None) -> NDArray[np.object_]:
+    """A column as text, "" where it is empty; whole numbers without a decimal point."""
+    if column is None:
+        return np.full(len(sheet.frame), "", dtype=object)
+    series = sheet.frame[column]
+    codes, found = (series.map(str) if series.dtype.kind == "O" else series).factorize()
+    words = [f"{value:.15g}" if isinstance(value, float) else str(value).strip() for value in found.tolist()]
+    return np.array([*words, ""], dtype=object)[codes]
+
+
+def unit_of(sheet: Sheet, columns: Columns) -> str:
+    """What a batch size counts, by a column that says it or by the names of columns; "" where none does."""
+    if "unit" not in columns.of:
+        return columns.unit
+    words = labels(sheet, columns.of["unit"])
+    said = [word for word in dict.fromkeys(words) if word]
+    if len(said) > 1:
+        where = sheet.where(int(np.flatnonzero(words == said[1])[0]))
+        what = f"{columns.of['unit']} is {said[1]!r}, and {said[0]!r} before"
+        raise UserError(where, what, "keep one unit in a file: split it in two")
+    return UNITS.get(said[0].lower(), said[0]) if said else columns.unit
+
+
+def check_pooling(sheet: Sheet, columns: Columns) -> tuple[str, ...]:
+    """Notes on columns that would separate fits, if they were named by `by`.
+
+    Such a column has several values, of which two or more occur at several batch sizes.
+
+    Raises:
+        UserError: the column is a model or a data set, of which a mixture has no critical batch size.
+    """
+    import pandas as pd
+
+    if "batch_size" not in columns.of:
+        return ()
+    notes = []
+    used = {*columns.of.values(), *columns.by, *columns.metrics}
+    within = pd.DataFrame({"group": _groups(sheet, columns)[0], "size": labels(sheet, columns.of["batch_size"])})
+    for column in [column for column in sheet.frame.columns if column not in used]:
+        confounds = tidy(column) in CONFOUNDERS
+        if sheet.frame[column].dtype.kind in "iufbM" and not confounds:
+            continue
+        words = labels(sheet, column)
+        values = [word for word in dict.fromkeys(words) if word]
+        if not 2 <= len(values) <= MOST_VALUES:
+            continue
+        sizes = within.assign(value=words).drop_duplicates().groupby(["group", "value"]).size()
+        if (sizes >= 2).groupby("group").sum().max() < 2:
+            continue
+        if confounds:
+            what = f"{column!r} has {len(values)} values ({', '.join(values[:4])}), which need a fit each"
+            raise UserError(sheet.name, what, f"--by {','.join([*columns.by, column])}")
+        notes.append(f"rows with different {column!r} are pooled; --by {column} separates them")
+    return tuple(notes)
+
+
+def _groups(sheet: Sheet, columns: Columns) -> tuple[Codes, list[Group]]:
+    import pandas as pd
+
+    if not columns.by:
+        return np.zeros(len(sheet.frame), dtype=np.intp), [()]
+    names = ["workload" if column == columns.of.get("workload") else column for column in columns.by]
+    words = pd.DataFrame({column: labels(sheet, column) for column in columns.by})
+    group = words.groupby(list(columns.by), sort=False).ngroup().to_numpy()
+    first = words[~words.duplicated()]
+    return group, [tuple(zip(names, row, strict=True)) for row in first.itertuples(index=False, name=None)]
+
+
+def _steps(
+    sheet: Sheet, columns: Columns, numbers: Mapping[str, Numbers], batch_size: Floats, group: Codes
+) -> tuple[Floats, NDArray[np.object_], list[str]]:
+    """Steps of each row, the column that they come from, and notes."""
+    of, notes = columns.of, list[str]()
+    nothing = np.full(len(batch_size), np.nan)
+    by_steps, examples, epochs = (
+        numbers[of[role]].values if role in of else nothing for role in ("steps", "examples", "epochs")
+    )
+    differ = np.abs(examples - by_steps * batch_size)
+    contrary = (differ > batch_size + 1) & (differ > TOLERANCE * examples)
+    if contrary.any():
+        if not set(tidy(of["examples"]).split("_")) & set(UNITS):
+            row = int(np.flatnonzero(contrary)[0])
+            what = (
+                f"{of['examples']} is {examples[row]:.10g}, but {of['steps']} {by_steps[row]:.10g} times"
+                f" {of['batch_size']} {batch_size[row]:.10g} is {by_steps[row] * batch_size[row]:.10g}"
+            )
+            raise UserError(sheet.where(row), what, f"count both in one unit, or remove {of['examples']!r}")
+        notes.append(f"{of['examples']!r} counts something else than {of['batch_size']!r} and is not used")
+        examples = nothing
+    steps = np.where(np.isnan(by_steps), examples / batch_size, by_steps)
+    source = np.where(np.isnan(by_steps), of.get("examples"), of.get("steps")).astype(object)
+    counted = np.zeros(int(group.max(initial=0)) + 1, bool)
+    counted[group[~np.isnan(steps)]] = True
+    derived = ~counted[group] & ~np.isnan(epochs)
+    if derived.any():
+        notes.append(f"{of['epochs']!r} is taken as examples: B_crit holds, steps and examples count epochs")
+        steps = np.where(derived, epochs / batch_size, steps)
+        source[derived] = of["epochs"]
+    return steps, source, notes
+
+
+def _files(sheet: Sheet) -> NDArray[np.object_]:
+    """The file of each row where there are several, for runs that are told apart by nothing else."""
+    index = sheet.frame.index
+    several = index.nlevels > 1
+    return index.get_level_values(0).to_numpy(object) if several else np.full(len(index), "", dtype=object)
+
+
+def _refuse(sheet: Sheet, column: str, wrong: Flags) -> None:
+    rows = np.flatnonzero(wrong)
+    if len(rows):
+        value: Any = sheet.frame[column].iloc[int(rows[0])]
+        shown = "empty" if value != value or value is None else value
+        raise UserError(sheet.where(int(rows[0])), f"{column} is {shown}", "counts must be positive numbers")

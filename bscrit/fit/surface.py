@@ -1,0 +1,224 @@
+"""The deviance over (s_min, b_crit) at known scatter, and what its level sets say about any quantity.
+
+Each quantity of the fit is a location plus a function of b_crit alone: ln s_min = a, ln e_min = a + ln b,
+ln S(B) = a + ln(1 + b/B). Its profile-likelihood interval is therefore the extent, along that combination,
+of the region where the deviance stays below the quantile: one walk around the region serves them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from bscrit.fit.likelihood import Floats, Sample, terms
+
+REACH = 9.0  # natural-log units beyond the tried batch sizes at which the curve is a power law to 1e-4
+GRID = 73
+ARC = 48
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """Most likely (a, beta) = (ln s_min, ln b_crit), with the log likelihood and the information there.
+
+    Attributes:
+        information: (..., k) minus second derivative of each batch size's log likelihood in its location.
+        log_determinant: of the 2x2 information about (a, beta).
+    """
+
+    a: Floats
+    beta: Floats
+    value: Floats
+    information: Floats
+    log_determinant: Floats
+
+
+@dataclass(frozen=True)
+class Surface:
+    """The log likelihood of (a, beta) at fixed sigma and tau (floats, natural-log units)."""
+
+    sample: Sample
+    sigma: float
+    tau: float
+
+    @property
+    def box(self) -> tuple[float, float]:
+        """Smallest and largest beta worth telling apart."""
+        return float(self.sample.x[0] - REACH), float(self.sample.x[-1] + REACH)
+
+    def profile(self, beta: Floats) -> tuple[Floats, Floats]:
+        """The best a for each beta, and the log likelihood there; all of shape (g,)."""
+        shape = np.logaddexp(0.0, beta[:, None] - self.sample.x)
+        return _best_location(self.sample, shape, np.full((1, 1), self.sigma), np.full((1, 1), self.tau))
+
+    def edges(self, beta: Floats, level: float) -> tuple[Floats, Floats]:
+        """Lowest and highest a at which the log likelihood is `level`, for each beta, shape (g,) each.
+
+        Where even the best a stays below the level both are that best a.
+        """
+        a, value = self.profile(beta)
+        shape = np.logaddexp(0.0, beta[:, None] - self.sample.x)
+        sigma, tau = np.full((1, 1), self.sigma), np.full((1, 1), self.tau)
+        depth = np.maximum(value - level, 0.0)
+        curvature = terms(self.sample, a[:, None] + shape, sigma, tau).information.sum(axis=-1)
+        width = np.sqrt(2 * depth / np.maximum(curvature, 1e-300))
+        shape = np.concatenate([shape, shape])
+        edge = np.concatenate([a - width, a + width])
+        if not len(self.sample.cell):
+            return edge[: len(a)], edge[len(a) :]
+        away = np.concatenate([-np.ones(len(a)), np.ones(len(a))])
+        deep = np.tile(depth > 0, 2)
+        center = np.tile(a, 2)
+        for _ in range(40):
+            piece = terms(self.sample, edge[:, None] + shape, sigma, tau)
+            slope = piece.slope.sum(axis=-1)
+            downhill = deep & (slope * away < 0)
+            step = np.where(downhill, (piece.value.sum(axis=-1) - level) / np.where(downhill, slope, 1.0), 0.0)
+            limit = np.abs(edge - center) + 1e-12
+            step = np.clip(step, -limit / 2, limit)  # never past the centre, never more than double
+            edge = edge - step
+            if not (np.abs(step) > 1e-9).any():
+                break
+        return edge[: len(a)], edge[len(a) :]
+
+    def optimum(self) -> Optimum:
+        """The global optimum: the best of a grid over beta, polished by Newton steps."""
+        grid = np.linspace(*self.box, GRID)
+        _, value = self.profile(grid)
+        start = grid[int(np.argmax(value))]
+        return climb(self.sample, np.array([self.sigma]), np.array([self.tau]), float(start))
+
+    def range_of_beta(self, best: Optimum, drop: float) -> tuple[float, float]:
+        """Outermost beta on either side of the best where the profile falls by `drop`; infinite where it never does."""
+        level = float(best.value[0]) - drop
+        center = float(best.beta[0])
+        grid = np.unique(np.concatenate([np.linspace(*self.box, GRID), [center]]))
+        _, value = self.profile(grid)
+        inside = np.flatnonzero(value >= level)
+        if not len(inside):
+            return center, center
+        low = -np.inf if inside[0] == 0 else self._root(grid[inside[0] - 1], grid[inside[0]], level)
+        high = np.inf if inside[-1] == len(grid) - 1 else self._root(grid[inside[-1] + 1], grid[inside[-1]], level)
+        return low, high
+
+    def walk(self, best: Optimum, drop: float) -> Region:
+        """Around the region where the log likelihood stays within `drop` of its best."""
+        low, high = self.range_of_beta(best, drop)
+        first, last = max(low, self.box[0]), min(high, self.box[1])
+        angle = np.linspace(-np.pi / 2, np.pi / 2, ARC + 1)
+        beta = (first + last) / 2 + (last - first) / 2 * np.sin(angle)
+        bottom, top = self.edges(beta, float(best.value[0]) - drop)
+        return Region(low, high, beta, bottom, top)
+
+    def _root(self, outside: float, inside: float, level: float) -> float:
+        """Where the profile meets `level` between two values of beta, to 1e-6 of a natural-log unit."""
+        values = np.empty(0)
+        for _ in range(4):
+            grid = np.linspace(outside, inside, 9)
+            _, values = self.profile(grid)
+            step = max(int(np.argmax(values >= level)), 1) if values[-1] >= level else 8
+            outside, inside = float(grid[step - 1]), float(grid[step])
+            values = values[step - 1 : step + 1]
+        rise = values[1] - values[0]
+        share = (level - values[0]) / rise if rise > 0 else 1.0
+        return outside + float(np.clip(share, 0.0, 1.0)) * (inside - outside)
+
+
+@dataclass(frozen=True)
+class Region:
+    """A level set of the likelihood, a banana in (a, beta).
+
+    Attributes:
+        low, high: range of beta; infinite where the data do not end it.
+        beta: (g,) ascending, between them (and within the surface's box).
+        bottom, top: (g,) range of a at each beta.
+    """
+
+    low: float
+    high: float
+    beta: Floats
+    bottom: Floats
+    top: Floats
+
+    def extent(self, offset: Callable[[Floats], Floats], falls: bool, rises: bool) -> tuple[float, float]:
+        """Range of a + offset(beta) over the region.
+
+        `falls` and `rises` say whether the combination runs away as beta does towards its open end, so that
+        the range is open there too: ln s_min falls for ever as b_crit grows, ln e_min as it shrinks.
+        """
+        shift = offset(self.beta)
+        low = -np.inf if falls else _peak(-(self.bottom + shift), self.beta)
+        high = np.inf if rises else _peak(self.top + shift, self.beta)
+        return (-low if low != -np.inf else low), high
+
+
+def climb(sample: Sample, sigma: Floats, tau: Floats, start: float, tolerance: float = 1e-12) -> Optimum:
+    """Most likely (a, beta) for each pair of scatters, shape (g,), from a start near the optimum."""
+    low, high = sample.x[0] - REACH, sample.x[-1] + REACH
+    sigma, tau = sigma[:, None], tau[:, None]
+    beta = np.full(len(sigma), start)
+    shape = np.logaddexp(0.0, beta[:, None] - sample.x)
+    a, _ = _best_location(sample, shape, sigma, tau)
+    for _ in range(60):
+        piece, p, (iaa, iab, ibb) = _local(sample, a, beta, sigma, tau)
+        ga, gb = piece.slope.sum(axis=-1), (piece.slope * p).sum(axis=-1)
+        exact = ibb - (piece.slope * p * (1 - p)).sum(axis=-1)
+        ibb = np.where(iaa * exact > 1.05 * iab * iab, exact, ibb)
+        determinant = np.maximum(iaa * ibb - iab * iab, 1e-12 * iaa * ibb + 1e-300)
+        move = np.clip((iaa * gb - iab * ga) / determinant, -0.7, 0.7)
+        new = np.clip(beta + move, low, high)
+        move = new - beta
+        a, beta = a + (ga - iab * move) / iaa, new
+        if not (np.abs(move) > tolerance).any():
+            break
+    piece, p, (iaa, iab, ibb) = _local(sample, a, beta, sigma, tau)
+    determinant = np.maximum(iaa * ibb - iab * iab, 1e-300)
+    return Optimum(a, beta, piece.value.sum(axis=-1), piece.information, np.log(determinant))
+
+
+def _local(sample, a, beta, sigma, tau):  # type: ignore
+    shape = np.logaddexp(0.0, beta[:, None] - sample.x)
+    piece = terms(sample, a[:, None] + shape, sigma, tau)
+    p = -np.expm1(-shape)
+    w = piece.information
+    return piece, p, (w.sum(axis=-1), (w * p).sum(axis=-1), (w * p * p).sum(axis=-1))
+
+
+def _best_location(sample: Sample, shape: Floats, sigma: Floats, tau: Floats) -> tuple[Floats, Floats]:
+    """The a that makes a + shape, (g, k), most likely, and the log likelihood there, shape (g,) each."""
+    known = sample.n > 0
+    level = np.where(known, sample.mean, 0.0)
+    if not known.any():
+        level = np.bincount(sample.cell, sample.bound * sample.count, len(known)) / sample.runs
+        known = np.ones(len(known), bool)
+    a = (level - shape)[:, known].mean(axis=-1)
+    for _ in range(30):
+        piece = terms(sample, a[:, None] + shape, sigma, tau)
+        step = piece.slope.sum(axis=-1) / np.maximum(piece.information.sum(axis=-1), 1e-300)
+        if not len(sample.cell):
+            a = a + step
+            break
+        step = np.clip(step, -2.0, 2.0)
+        a = a + step
+        if not (np.abs(step) > 1e-10).any():
+            break
+    return a, terms(sample, a[:, None] + shape, sigma, tau).value.sum(axis=-1)
+
+
+def _peak(values: Floats, at: Floats) -> float:
+    """Largest of some samples of a smooth function, with a parabola through the three around it."""
+    i = int(np.argmax(values))
+    if i in (0, len(values) - 1):
+        return float(values[i])
+    left, here, right = values[i - 1 : i + 2]
+    x1, x2 = at[i - 1] - at[i], at[i + 1] - at[i]
+    if not (x1 < 0 < x2):
+        return float(here)
+    slope1, slope2 = (left - here) / x1, (right - here) / x2
+    bend = (slope2 - slope1) / (x2 - x1)
+    if bend >= 0:
+        return float(here)
+    slope = slope1 - bend * x1
+    return float(here - slope * slope / (4 * bend))

@@ -1,0 +1,87 @@
+"""Best learning rate against batch size, with its law and the two rules of thumb."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from bscrit.curve import Floats
+from bscrit.fit.result import Fit, Point
+from bscrit.plot import words
+from bscrit.plot.runs import by_batch_size
+from bscrit.plot.series import censored, say_left_out, shown
+from bscrit.plot.style import GREY, SERIES, SHADE, sign
+from bscrit.plot.ticks import batch_axis, limits, log_axis
+from bscrit.record import Record
+
+Law = Callable[[Floats], Floats] | tuple[Sequence[float], Sequence[float]]
+
+
+def best_rate(
+    ax: Axes, fits: Sequence[Fit], unit: str, records: Sequence[Record] = (), law: Law | None = None
+) -> None:
+    """Draw each fit's tuned rates, and from `records` the least rate that diverged at each batch size.
+
+    `law` is the best rate as a function of the batch size, or (batch sizes, rates). The guide lines, rates
+    in proportion to B and to its square root, pass through the tuned rate of the hardest target at its
+    smallest batch size. The legend is left to the caller.
+    """
+    known = [fit for fit in fits if tuned(fit)]
+    drawn = shown(known)
+    points = [point for fit in drawn for point in tuned(fit)]
+    sizes = sorted({point.batch_size for point in points})
+    unstable = _least_diverged(records)
+    xspan = limits([*sizes, *unstable], least=1.4)
+    yspan = limits([*(point.lr for point in points if point.lr), *unstable.values()], least=1.5)
+    batch_axis(ax.xaxis, sorted({*sizes, *unstable}), words.batch_size(unit), xspan)
+    log_axis(ax.yaxis, "Best learning rate", yspan)
+    if unstable:
+        x, y = list(unstable), list(unstable.values())
+        ax.fill_between(x, y, yspan[1], color=SHADE, zorder=0.5, label="_unstable")
+        ax.plot(x, y, "x", color=GREY, ms=4, label="_diverged")
+    if drawn:
+        _guides(ax, tuned(drawn[-1])[0], xspan)
+    for index, fit in enumerate(drawn):
+        colour, marker = SERIES[index]
+        mine = tuned(fit)
+        batch, lr = [point.batch_size for point in mine], [point.lr or 0.0 for point in mine]
+        size = 4 + 1.2 * (len(drawn) - 1 - index)  # so that equal rates of several targets can all be seen
+        look: dict[str, Any] = {"marker": marker, "ms": size, "color": colour, "label": words.name(fit, fits)}
+        ax.plot(batch, lr, lw=0.7, **look)
+    if law is not None:
+        line = _law_line(law, xspan)
+        ax.plot(*line, color="black", lw=1.1, zorder=1.9, label="law of the best rate")
+    if unstable:
+        sign(ax, "least rate that diverged", marker="x", markersize=4)
+    say_left_out(ax, "fits", len(known) - len(drawn))
+
+
+def tuned(fit: Fit) -> list[Point]:
+    """The points whose best rate is known."""
+    return [point for point in fit.points if point.lr is not None and not censored(point)]
+
+
+def _least_diverged(records: Sequence[Record]) -> dict[float, float]:
+    least = {}
+    for size, group in by_batch_size(records).items():
+        rates = [record.trial.lr for record in group if record.status == "diverged"]
+        if rates:
+            least[size] = min(rates)
+    return least
+
+
+def _guides(ax: Axes, anchor: Point, xspan: tuple[float, float]) -> None:
+    batch = np.array(xspan)
+    for power, dashes, label in ((1.0, "--", "proportional to B"), (0.5, ":", r"proportional to $\sqrt{B}$")):
+        lr = (anchor.lr or 0.0) * (batch / anchor.batch_size) ** power
+        ax.plot(batch, lr, dashes, color=GREY, lw=0.8, zorder=1, label=label)
+
+
+def _law_line(law: Law, xspan: tuple[float, float]) -> tuple[Floats, Floats]:
+    if callable(law):
+        batch = np.geomspace(*xspan, 200)
+        return batch, np.asarray(law(batch), dtype=float)
+    return np.asarray(law[0], dtype=float), np.asarray(law[1], dtype=float)

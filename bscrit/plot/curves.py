@@ -1,0 +1,76 @@
+"""Loss curves at the tuned rates, one colour per batch size, against steps or examples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from bscrit.curve import Curve, Floats
+from bscrit.fit.result import Fit
+from bscrit.plot import words
+from bscrit.plot.runs import by_batch_size
+from bscrit.plot.series import censored
+from bscrit.plot.style import GREY, batch_colours, sign
+from bscrit.plot.ticks import limits, log_axis, plain
+from bscrit.record import Record
+
+MOST_POINTS = 2000
+
+
+def curves(
+    ax: Axes,
+    records: Sequence[Record],
+    fits: Sequence[Fit],
+    unit: str,
+    against: Literal["steps", "examples"] = "steps",
+) -> None:
+    """Draw each record's loss, the targets of the fits as lines, and the fits' crossings on them.
+
+    Curves of more than MOST_POINTS evaluations are thinned to about as many, evenly in ln(step). The colour
+    bar (`style.batch_bar`) and the legend are left to the caller.
+    """
+    kept = [(record, _thinned(record.curve)) for record in records]
+    xspan = limits((x for _, curve in kept for x in getattr(curve, against).tolist()), pad=0.02, least=1.02)
+    goals = sorted({fit.target for fit in fits if fit.target is not None}, reverse=True)
+    log_axis(ax.xaxis, "Optimizer steps" if against == "steps" else words.examples(unit), xspan)
+    _loss_axis(ax, [curve.loss for _, curve in kept if len(curve)], goals)
+    colours = batch_colours(list(by_batch_size(records)))
+    for record, curve in kept:
+        colour = colours(record.trial.batch_size)
+        ax.plot(getattr(curve, against), curve.loss, color=colour, lw=0.8, alpha=0.9, label="_curve")
+    for target in goals:
+        ax.axhline(target, color=GREY, lw=0.7, ls=(0, (4, 2)), zorder=1.8, label="_target")
+    for fit in fits:
+        for point in fit.points:
+            if fit.target is not None and not censored(point):
+                x = getattr(point, against)
+                face = colours(point.batch_size)
+                ax.plot(
+                    x, fit.target, "o", ms=4.5, mfc=face, mec="white", mew=0.6, zorder=4, label="_crossing"
+                )
+    if goals:
+        named = ("target " if len(goals) == 1 else "targets ") + ", ".join(map(plain, goals))
+        sign(ax, named, linestyle=(0, (4, 2)), linewidth=0.7)
+        sign(ax, "crossing", marker="o", markersize=4.5, markeredgecolor="white")
+
+
+def _thinned(curve: Curve) -> Curve:
+    finite = np.flatnonzero(np.isfinite(curve.loss))
+    if len(finite) > MOST_POINTS:
+        finite = finite[np.unique(np.geomspace(1, len(finite), MOST_POINTS).astype(int)) - 1]
+    return Curve(*(column[finite] for column in (curve.steps, curve.examples, curve.loss, curve.seconds)))
+
+
+def _loss_axis(ax: Axes, losses: Sequence[Floats], goals: Sequence[float]) -> None:
+    """Logarithmic where every loss is positive; a spike above the start of training is cut off."""
+    low = min([*(float(loss.min()) for loss in losses), *goals], default=0.1)
+    tops = [max(float(loss[0]), float(np.quantile(loss, 0.99))) for loss in losses]
+    high = max([*tops, *goals], default=1.0)
+    if low > 0:
+        log_axis(ax.yaxis, "Loss", limits([low, high], least=1.05))
+    else:
+        ax.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
+        ax.set_ylabel("Loss")

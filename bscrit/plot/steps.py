@@ -1,0 +1,89 @@
+"""Steps to a target against batch size: perfect scaling at the left, diminishing returns at the right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from bscrit.curve import Floats
+from bscrit.fit.result import Fit
+from bscrit.plot import words
+from bscrit.plot.series import Frame, batch_sizes, critical_point, draw_series, explain, reach, shown
+from bscrit.plot.style import SERIES, sign
+from bscrit.plot.ticks import batch_axis, limits, log_axis
+
+MOST_ASYMPTOTES = 3
+
+
+def steps(ax: Axes, fits: Sequence[Fit], unit: str, cbs_20: bool = False) -> None:
+    """Draw every fit's points and curve with its two asymptotes, E_min / B and S_min.
+
+    More fits than MOST_ASYMPTOTES are drawn without asymptotes, which would be a thicket.
+
+    `cbs_20` marks the batch size of 20 % more examples than the least (Zhang et al. 2024) as well.
+    The legend is left to the caller: `ax.legend()`, or `style.legend` under the figure.
+    """
+    drawn = shown(fits)
+    sizes, heights = reach(drawn)
+    heights += [fit.s_min.value for fit in drawn if fit.s_min.value is not None]
+    if cbs_20:
+        sizes += [fit.cbs_20.value for fit in drawn if fit.cbs_20.value is not None]
+    xspan, yspan = limits(sizes, least=1.4), limits(heights, least=1.3)
+    batch_axis(ax.xaxis, batch_sizes(drawn), words.batch_size(unit), xspan)
+    log_axis(ax.yaxis, "Optimizer steps to target", yspan)
+    asymptotes = len(drawn) <= MOST_ASYMPTOTES
+    frame = Frame(_place, np.geomspace(*xspan, 400), (yspan[1] / yspan[0]) ** 0.07)
+    for index, fit in enumerate(drawn):
+        if asymptotes:
+            _asymptotes(ax, fit, SERIES[index][0], xspan)
+        draw_series(ax, index, drawn, unit, frame)
+        if cbs_20:
+            _cbs_20(ax, fit, SERIES[index][0])
+    _explain(ax, drawn, asymptotes, cbs_20)
+    explain(ax, drawn, len(fits) - len(drawn))
+
+
+def _place(batch: Floats, height: Floats) -> tuple[Floats, Floats]:
+    return batch, height
+
+
+def _asymptotes(ax: Axes, fit: Fit, colour: str, xspan: tuple[float, float]) -> None:
+    """Each is drawn where its own value is known: a bound on B_crit leaves one of them."""
+    if fit.e_min.value is not None:
+        falling = [fit.e_min.value / batch for batch in xspan]
+        ax.plot(xspan, falling, color=colour, ls=(0, (4, 2)), lw=0.7, alpha=0.7, label="_perfect scaling")
+    if fit.s_min.value is not None:
+        ax.plot(xspan, [fit.s_min.value] * 2, color=colour, ls=":", lw=0.9, alpha=0.8, label="_plateau")
+    critical = critical_point(fit)
+    if critical is not None:
+        ax.vlines(critical[0], 0, critical[1], color=colour, lw=0.6, alpha=0.8, label="_drop")
+
+
+def _cbs_20(ax: Axes, fit: Fit, colour: str) -> None:
+    if fit.cbs_20.value is not None:
+        ax.axvline(fit.cbs_20.value, color=colour, ls="-.", lw=0.8, label="_cbs_20")
+
+
+def _explain(ax: Axes, fits: Sequence[Fit], asymptotes: bool, cbs_20: bool) -> None:
+    signs = (
+        (
+            asymptotes and any(fit.e_min.value for fit in fits),
+            "$E_{min}/B$: perfect scaling, fewest examples",
+            (0, (4, 2)),
+        ),
+        (
+            asymptotes and any(fit.s_min.value for fit in fits),
+            "$S_{min}$: fewest steps, at any batch size",
+            ":",
+        ),
+        (
+            cbs_20 and any(fit.cbs_20.value for fit in fits),
+            "CBS-20: 20 % more than the fewest examples",
+            "-.",
+        ),
+    )
+    for occurs, label, style in signs:
+        if occurs:
+            sign(ax, label, lw=0.9, linestyle=style)

@@ -1,0 +1,182 @@
+"""A spec: what one TOML file says, read and validated whole before anything trains.
+
+    spec = read_spec("sweeps/digits.toml", ["sweep.seeds=5"])
+    spec.sweep.batch_sizes, spec.optimizer_at(256), spec.max_steps_at(256)
+
+Every error is found at once and names file, table, key, value and the remedy.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.json_schema import SkipJsonSchema
+
+from bscrit.errors import UserError, UserErrors
+from bscrit.spec_checks import check, table_errors
+from bscrit.spec_errors import Place, Source, explain, unknown_table
+from bscrit.spec_file import read_source, with_overrides
+from bscrit.spec_tables import (
+    TABLES,
+    ComputeTable,
+    LearningRateTable,
+    NoiseTable,
+    OptimizerTable,
+    Race,
+    ScheduleTable,
+    SweepTable,
+    WorkloadTable,
+)
+from bscrit.spec_training import Constant, Sgd
+from bscrit.spec_values import MOST
+from bscrit.trial import Scalar, Trial
+
+__all__ = ["Spec", "check", "json_schema", "parse_spec", "read_spec"]
+
+
+class Spec(BaseModel):
+    """A sweep as declared; made by `read_spec` or `parse_spec`, which also check what no table can alone.
+
+    Attributes:
+        name: of the sweep: the file's, without its ending.
+        source: where the values came from, for errors that are found later.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    workload: WorkloadTable
+    optimizer: OptimizerTable = Sgd()
+    schedule: ScheduleTable = Constant()
+    sweep: SweepTable
+    learning_rate: LearningRateTable = Race()
+    noise: NoiseTable = NoiseTable()
+    compute: ComputeTable = ComputeTable()
+    name: SkipJsonSchema[str]
+    source: SkipJsonSchema[Source]
+
+    def optimizer_at(self, batch_size: int) -> dict[str, Scalar]:
+        """The optimizer with every expression resolved, all its keys with their values."""
+        return self.optimizer.at(batch_size)
+
+    def schedule_at(self, batch_size: int) -> dict[str, Scalar]:  # noqa: ARG002
+        """The schedule's declared keys; lengths keep their unit, and so are the same at each batch size."""
+        return self.schedule.declared()
+
+    def first_guess(self) -> float:
+        """The learning rate from which a race starts at the smallest batch size."""
+        guess = getattr(self.learning_rate, "guess", None)
+        if guess is not None:
+            return float(guess)
+        optimizer = self.optimizer_at(self.sweep.batch_sizes[0])
+        return 0.1 * (1 - float(optimizer["momentum"])) if optimizer["use"] == "sgd" else 1e-3
+
+    def max_steps_at(self, batch_size: int) -> int:
+        """Budget of one trial in steps."""
+        steps = self.sweep.max_examples // batch_size
+        return steps if self.sweep.max_steps is None else min(steps, self.sweep.max_steps)
+
+    def trial(self, batch_size: int, lr: float, seed: int, fingerprint: str = "") -> Trial:
+        """The trial of this spec at one batch size, learning rate and seed."""
+        return Trial(
+            workload=self.workload.use,
+            batch_size=batch_size,
+            lr=lr,
+            seed=seed,
+            fingerprint=fingerprint,
+            settings=copy.deepcopy(self.workload.settings),
+            optimizer=self.optimizer_at(batch_size),
+            schedule=self.schedule_at(batch_size),
+            dtype=self.compute.dtype,
+        )
+
+
+def read_spec(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Spec:
+    """Read a TOML file, set each "table.key=value" over it, and check it whole.
+
+    Raises:
+        UserErrors: everything that is wrong with the file and the overrides.
+    """
+    path = Path(path)
+    try:
+        source = read_source(path)
+    except UserError as error:
+        raise UserErrors([error]) from None
+    source, errors = with_overrides(source, overrides)
+    return _checked(source, path.stem, path.absolute().parent, errors)
+
+
+def parse_spec(data: Mapping[str, Any], name: str = "spec", folder: Path = Path()) -> Spec:
+    """The same for tables that were read elsewhere; errors call their file NAME.toml."""
+    return _checked(Source(f"{name}.toml", data), name, folder, [])
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of a spec (draft 2020-12), from the same classes that read it."""
+    schema = _without_clutter(Spec.model_json_schema())
+    head = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "bscrit sweep",
+        "description": "What `bscrit sweep` trains, at which batch sizes and to which losses.",
+    }
+    return {**head, **{key: value for key, value in schema.items() if key not in head}}
+
+
+def _checked(source: Source, name: str, folder: Path, errors: list[UserError]) -> Spec:
+    context = {"folder": folder}
+    fields = {"name": name, "source": source}
+    tables = {key: value for key, value in source.data.items() if key in TABLES}
+    errors += [unknown_table(k, v, source) for k, v in source.data.items() if k not in TABLES]
+    spec: Spec | None = None
+    try:
+        spec = Spec.model_validate({**tables, **fields}, context=context)
+    except ValidationError as error:
+        found = list(explain(error, source))
+        errors += [explained for _, explained in found]
+        repaired = _repaired(tables, {place for place, _ in found})
+        try:
+            spec = Spec.model_validate({**repaired, **fields}, context=context)
+        except ValidationError:
+            raise UserErrors(errors) from None
+    errors += table_errors(spec)
+    if errors:
+        raise UserErrors(errors)
+    return spec
+
+
+def _repaired(tables: Mapping[str, Any], wrong: Iterable[Place]) -> dict[str, Any]:
+    """The tables without what was wrong, so that errors between tables are found in the same go."""
+    repaired = copy.deepcopy(dict(tables))
+    for table, key in wrong:
+        if key is None or key == "use" or table == "learning_rate":
+            repaired.pop(table, None)
+        elif table in repaired:
+            repaired[table].pop(key, None)
+            repaired[table] |= {key: _STAND_INS[table, key]} if (table, key) in _STAND_INS else {}
+    return {"workload": {"use": "quadratic"}, **repaired}
+
+
+def _without_clutter(schema: Any, is_keys: bool = False) -> Any:
+    """Without titles that only repeat names, and without defaults that are null or repeat a table's own."""
+    if isinstance(schema, list):
+        return [_without_clutter(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    no_default = isinstance(schema.get("default"), dict | None)
+    clutter = {"title", "discriminator"} | ({"default"} if no_default else set())
+    kept = {key: value for key, value in schema.items() if is_keys or key not in clutter}
+    return {key: _without_clutter(value, key in ("properties", "$defs")) for key, value in kept.items()}
+
+
+_STAND_INS: dict[Place, Any] = {
+    ("sweep", "targets"): [0.0],
+    ("sweep", "max_examples"): MOST,
+    ("optimizer", "momentum"): 0.5,
+    ("schedule", "horizon_steps"): MOST,
+    ("schedule", "horizon_examples"): MOST,
+}
+"""Values without which a repaired table would show errors that the user did not make."""

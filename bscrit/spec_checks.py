@@ -1,0 +1,146 @@
+"""What no single table can tell: values at each batch size, budgets, and the facts of the workload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from bscrit.errors import UserError
+from bscrit.preflight import Preflight
+from bscrit.spec_training import Sgd
+
+if TYPE_CHECKING:
+    from bscrit.spec import Spec
+
+
+def check(spec: Spec, preflight: Preflight) -> tuple[list[UserError], list[str]]:
+    """Errors and warnings that need what a worker found out about the workload."""
+    return list(_facts_errors(spec, preflight)), list(_warnings(spec, preflight))
+
+
+def table_errors(spec: Spec) -> Iterator[UserError]:
+    """Errors between tables, each of which is valid by itself."""
+    yield from _optimizer_errors(spec)
+    yield from _budget_errors(spec)
+
+
+def _optimizer_errors(spec: Spec) -> Iterator[UserError]:
+    optimizer = spec.optimizer
+    for key, limits in type(optimizer).ranges().items():
+        wrong: list[tuple[str, str]] = []
+        for size in spec.sweep.batch_sizes:
+            try:
+                value = getattr(optimizer, key).at(size)
+            except UserError as error:
+                wrong.append((f"{error.what} at batch size {size}", error.remedy))
+            else:
+                if not limits.holds(value):
+                    bound = f"must be {limits.words} at each batch size; min and max can bound it"
+                    wrong.append((f"is {value:.6g} at batch size {size}", bound))
+        if wrong:
+            what = _some([sentence for sentence, _ in wrong])
+            yield UserError(spec.source.where("optimizer", key), what, wrong[0][1])
+        elif key == "momentum" and isinstance(optimizer, Sgd):
+            yield from _nesterov_errors(spec, optimizer)
+
+
+def _nesterov_errors(spec: Spec, sgd: Sgd) -> Iterator[UserError]:
+    still = [str(size) for size in spec.sweep.batch_sizes if sgd.momentum.at(size) == 0]
+    if sgd.nesterov and still:
+        where = spec.source.where("optimizer", "nesterov")
+        yield UserError(
+            where, f"needs momentum, which is 0 at batch size {_some(still)}", "set momentum, as in 0.9"
+        )
+
+
+def _budget_errors(spec: Spec) -> Iterator[UserError]:
+    sweep, schedule, source = spec.sweep, spec.schedule, spec.source
+    too_large = [str(size) for size in sweep.batch_sizes if size > sweep.max_examples]
+    if too_large:
+        yield UserError(
+            source.where("sweep", "max_examples"),
+            f"is less than one batch at batch size {_some(too_large)}",
+            f"raise it to many times {sweep.batch_sizes[-1]}, or leave out the batch sizes above it",
+        )
+    trainable = [size for size in sweep.batch_sizes if size <= sweep.max_examples]
+    warmup, horizon = (_declared(spec, length) for length in ("warmup", "horizon"))
+    long = [size for size in trainable if schedule.warmup_at(size) > spec.max_steps_at(size)]
+    if long:
+        steps, budget = schedule.warmup_at(long[0]), spec.max_steps_at(long[0])
+        yield UserError(
+            source.where("schedule", warmup),
+            f"is {_plural(steps)} at batch size {long[0]}, where the budget is {_plural(budget)}",
+            "shorten the warm-up, or raise [sweep] max_examples"
+            + (" and max_steps" if sweep.max_steps is not None else ""),
+        )
+    short = [s for s in sweep.batch_sizes if schedule.horizon_at(s) <= schedule.warmup_at(s)]
+    if short:
+        steps, end = schedule.warmup_at(short[0]), schedule.horizon_at(short[0])
+        yield UserError(
+            source.where("schedule", horizon),
+            f"is {_plural(end)} at batch size {short[0]}, where the warm-up is {_plural(steps)}",
+            "the horizon includes the warm-up: make it longer, or the warm-up shorter",
+        )
+
+
+def _facts_errors(spec: Spec, facts: Preflight) -> Iterator[UserError]:
+    source, sweep, compute = spec.source, spec.sweep, spec.compute
+    for problem in facts.problems:
+        yield UserError(source.where("workload", "use"), problem)
+    beyond = [str(size) for size in sweep.batch_sizes if facts.examples is not None and size > facts.examples]
+    if beyond:
+        yield UserError(
+            source.where("sweep", "batch_sizes"),
+            f"{_some(beyond)} is more than the data set has: {facts.examples} {facts.unit}s",
+            f"leave out the batch sizes above {facts.examples}",
+        )
+    met = [f"{target:g}" for target in sweep.targets if facts.untrained_loss <= target]
+    if met:
+        yield UserError(
+            source.where("sweep", "targets"),
+            f"{_some(met)} is met before training: the untrained model's loss is {facts.untrained_loss:.4g}",
+            f"choose targets below {facts.untrained_loss:.4g}",
+        )
+    split = compute.micro_batch is not None and compute.micro_batch < sweep.batch_sizes[-1]
+    if split and not facts.splits:
+        yield UserError(
+            source.where("compute", "micro_batch"),
+            f"would split batches of {sweep.batch_sizes[-1]}, but {_NO_SUM}",
+            f"leave micro_batch out, or raise it to {sweep.batch_sizes[-1]}",
+        )
+
+
+def _warnings(spec: Spec, facts: Preflight) -> Iterator[str]:
+    source, sweep, schedule = spec.source, spec.sweep, spec.schedule
+    if len(sweep.batch_sizes) < 3:
+        where = source.where("sweep", "batch_sizes")
+        yield f"{where}: fewer than three batch sizes identify no B_crit; name three or more, far apart"
+    if sweep.seeds == 1:
+        where = source.where("sweep", "seeds")
+        yield f"{where}: one seed shows no scatter between runs; two or more give honest intervals"
+    if spec.noise.source != "none" and not facts.splits:
+        where = source.where("noise")
+        yield f'{where}: {_NO_SUM}, so no noise scale is measured; source = "none" says so'
+    dead = [s for s in sweep.batch_sizes if schedule.horizon_at(s) < spec.max_steps_at(s)]
+    if dead and getattr(schedule, "final", 1.0) == 0:
+        where = source.where("schedule", _declared(spec, "horizon"))
+        end = _plural(schedule.horizon_at(dead[0]))
+        yield f"{where}: the rate is 0 from there on: at batch size {dead[0]} nothing is learnt after {end}"
+
+
+def _declared(spec: Spec, length: str) -> str:
+    """The key in which the warm-up or the horizon is declared; the one in steps where neither is."""
+    in_examples = f"{length}_examples"
+    return in_examples if getattr(spec.schedule, in_examples, None) is not None else f"{length}_steps"
+
+
+def _some(items: list[str]) -> str:
+    more = f" and {len(items) - 1} more" if len(items) > 1 else ""
+    return f"{items[0]}{more}"
+
+
+def _plural(steps: float) -> str:
+    return f"{steps:g} step" if steps == 1 else f"{steps:,.0f} steps"
+
+
+_NO_SUM = "this workload's loss is not a sum over examples"

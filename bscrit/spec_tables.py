@@ -1,0 +1,268 @@
+"""The tables of a spec, one class each: their keys, defaults, ranges and meanings.
+
+A table whose keys depend on a choice (`use`, `tune`) is one class for each choice; those that say how one run
+trains are in `spec_training`. Descriptions are what editors show, by way of the JSON Schema.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Callable
+from datetime import date, time
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    GetJsonSchemaHandler,
+    ValidationInfo,
+    model_validator,
+)
+from pydantic_core import CoreSchema
+
+from bscrit.plugins import workload_problem
+from bscrit.spec_training import Adam, AdamW, Constant, Cosine, Linear, Sgd, Table
+from bscrit.spec_values import Real, Whole, kind, refuse
+
+_TUNE = "How the learning rate is found at each batch size."
+Rate = Annotated[float, Real(low=0, open_low=True)]
+
+
+def _plain(value: Any) -> Any:
+    """What JSON and a hash can hold without loss: settings become part of a trial's identity."""
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict | date | time):
+        refuse(f"must not hold {kind(value)}", "settings are numbers, strings, booleans and lists of them")
+    if isinstance(value, float) and not math.isfinite(value):
+        refuse("must be finite", "settings are numbers, strings, booleans and lists of them")
+    if isinstance(value, int) and abs(value) >= 2**63:
+        refuse("is too large", "whole numbers have 64 bits at most")
+    return value
+
+
+def _workload(use: str, info: ValidationInfo) -> str:
+    if problem := workload_problem(use, _folder(info)):
+        refuse(*problem)
+    return use
+
+
+def _folder(info: ValidationInfo) -> Path:
+    return Path((info.context or {}).get("folder", ""))
+
+
+class WorkloadTable(Table):
+    """What is trained; other keys than `use` go to the workload."""
+
+    use: Annotated[str, AfterValidator(_workload)] = Field(
+        description="What to train: a built-in workload, one that an installed package provides, "
+        'or your own class as "my_module:MyWorkload".',
+        examples=["quadratic", "least_squares", "classifier", "my_module:MyWorkload"],
+    )
+    settings: dict[str, Annotated[Any, AfterValidator(_plain)]] = Field(default_factory=dict)
+    folder: Path = Path()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather(cls, table: Any, info: ValidationInfo) -> Any:
+        """The folder comes from the reader, never from TOML: there it is a setting like any other."""
+        if not isinstance(table, dict):
+            return table
+        settings = {key: value for key, value in table.items() if key != "use"}
+        use = {"use": table["use"]} if "use" in table else {}
+        return {**use, "settings": settings, "folder": _folder(info)}
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        schema = handler.resolve_ref_schema(handler(core_schema))
+        schema["properties"] = {"use": schema["properties"]["use"]}
+        plain = ["string", "number", "boolean", "array"]
+        schema["additionalProperties"] = {"type": plain, "description": "A setting of the workload."}
+        return schema
+
+
+def _sizes(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    _some(sizes, "batch size")
+    twice = sorted({size for size in sizes if sizes.count(size) > 1})
+    if twice:
+        refuse(f"holds {twice[0]} twice", "name each batch size once")
+    return tuple(sorted(sizes))
+
+
+def _targets(targets: tuple[float, ...]) -> tuple[float, ...]:
+    _some(targets, "target")
+    for earlier, later in itertools.pairwise(targets):
+        if later >= earlier:
+            what = f"holds {later:g} twice" if later == earlier else f"rises from {earlier:g} to {later:g}"
+            ordered = ", ".join(f"{target:g}" for target in sorted(set(targets), reverse=True))
+            refuse(what, f"each target once, the hardest (lowest) last: [{ordered}]")
+    return targets
+
+
+class SweepTable(Table):
+    """At which batch sizes to train, to which losses, and how long at most."""
+
+    batch_sizes: Annotated[tuple[Annotated[int, Whole(low=1)], ...], AfterValidator(_sizes)] = Field(
+        description="Batch sizes to train at, in the workload's unit; powers of two or four reach far.",
+        json_schema_extra={"minItems": 1},
+    )
+    targets: Annotated[tuple[Annotated[float, Real()], ...], AfterValidator(_targets)] = Field(
+        description="Losses to reach, the hardest (lowest) last; all come from the same runs.",
+        json_schema_extra={"minItems": 1},
+    )
+    seeds: Annotated[int, Whole(low=1, high=1000)] = Field(
+        default=3, description="Runs of the best learning rate at each batch size, each from another seed."
+    )
+    first_seed: Annotated[int, Whole(low=0, high=2**31)] = Field(
+        default=0, description="Number from which seeds are counted; another one gives an independent sweep."
+    )
+    max_examples: Annotated[int, Whole(low=1)] = Field(
+        description="Most examples that one run may train on, in the workload's unit."
+    )
+    max_steps: Annotated[int | None, Whole(low=1)] = Field(
+        default=None, description="Most steps that one run may take, besides max_examples."
+    )
+
+
+def _rates(rates: tuple[float, ...]) -> tuple[float, ...]:
+    _some(rates, "rate")
+    twice = sorted({rate for rate in rates if rates.count(rate) > 1})
+    if twice:
+        refuse(f"holds {twice[0]:g} twice", "name each rate once")
+    return tuple(sorted(rates))
+
+
+class Race(Table):
+    """Tune at each batch size by racing: rates start together and those that cannot win are stopped."""
+
+    # Here and below: the keys of the other choices, which a spec can't set but code may ask for.
+    rates: ClassVar[None] = None
+    base: ClassVar[None] = None
+    base_batch_size: ClassVar[None] = None
+    scaling: ClassVar[None] = None
+
+    tune: Literal["race"] = Field(default="race", description=_TUNE)
+    guess: Annotated[float | None, Real(low=0, open_low=True)] = Field(
+        default=None,
+        description="Rate from which the search starts at the smallest batch size; "
+        "0.1 (1 - momentum) for sgd and 0.001 for adam when left out.",
+    )
+
+
+class Grid(Table):
+    """Tune at each batch size by trying the same list of rates."""
+
+    guess: ClassVar[None] = None
+    base: ClassVar[None] = None
+    base_batch_size: ClassVar[None] = None
+    scaling: ClassVar[None] = None
+
+    tune: Literal["grid"] = Field(description=_TUNE)
+    rates: Annotated[tuple[Rate, ...], AfterValidator(_rates)] = Field(
+        description="Rates to try at each batch size; neighbours at most a factor sqrt(2) apart tune well.",
+        json_schema_extra={"minItems": 1},
+    )
+
+
+class Rule(Table):
+    """Scale one rate with the batch size, untuned; the fit then measures the rule and not the model."""
+
+    guess: ClassVar[None] = None
+    rates: ClassVar[None] = None
+
+    tune: Literal["rule"] = Field(description=_TUNE)
+    base: Rate = Field(description="Learning rate at the base batch size.")
+    base_batch_size: Annotated[int, Whole(low=1)] = Field(
+        description="Batch size at which `base` is right, in the workload's unit."
+    )
+    scaling: Literal["linear", "sqrt"] = Field(
+        description="Whether the rate grows with the batch size or with its square root."
+    )
+
+
+class NoiseTable(Table):
+    """How the gradient noise scale is measured while training."""
+
+    source: Literal["micro_batches", "none"] = Field(
+        default="micro_batches",
+        description="Between what the noise is seen: parts of one batch; none measures nothing.",
+    )
+    metric: Literal["identity"] = Field(default="identity", description="Geometry in which norms are taken.")
+    parts: Annotated[int, Whole(low=2, high=4096)] = Field(
+        default=8, description="Parts into which a batch is split for a noise sample."
+    )
+    every: Annotated[int, Whole(low=1)] = Field(
+        default=20, description="Steps from one noise sample to the next."
+    )
+
+
+def _device(device: str) -> str:
+    if not re.fullmatch(_DEVICE, device):
+        refuse("is not a device that is known", 'allowed: "auto", "cpu", "cuda", "cuda:0" (and so on), "mps"')
+    return device
+
+
+class ComputeTable(Table):
+    """Where and how the runs train; but for `dtype` it changes their cost, never their curves."""
+
+    executor: Literal["local"] = Field(default="local", description="What starts the workers: this machine.")
+    workers: Annotated[int | Literal["auto"], Whole(low=1, high=1024, word="auto")] = Field(
+        default="auto", description="Processes that train at the same time; auto chooses by device and cores."
+    )
+    device: Annotated[str, AfterValidator(_device)] = Field(
+        default="auto",
+        description="Where to train; auto takes a GPU where there is one.",
+        json_schema_extra={"pattern": "^(auto|cpu|cuda(:[0-9]+)?|mps)$"},
+    )
+    micro_batch: Annotated[int | None, Whole(low=1)] = Field(
+        default=None,
+        description="Most examples that fit into memory at once; larger batches are accumulated.",
+    )
+    dtype: Literal["float32", "float64"] = Field(
+        default="float32", description="Type of parameters and activations; part of a run's identity."
+    )
+    lanes: Literal["auto", "vmap", "loop"] = Field(
+        default="auto", description="Runs as one vectorised model, one after the other, or what is faster."
+    )
+    threads: Annotated[int, Whole(low=1, high=1024)] = Field(
+        default=1, description="CPU threads of each worker."
+    )
+
+
+def _with_choice(key: str, default: str) -> Callable[[Any], Any]:
+    return lambda table: {key: default, **table} if isinstance(table, dict) else table
+
+
+OptimizerTable = Annotated[
+    Sgd | Adam | AdamW, Field(discriminator="use"), BeforeValidator(_with_choice("use", "sgd"))
+]
+ScheduleTable = Annotated[
+    Constant | Cosine | Linear, Field(discriminator="use"), BeforeValidator(_with_choice("use", "constant"))
+]
+LearningRateTable = Annotated[
+    Race | Grid | Rule, Field(discriminator="tune"), BeforeValidator(_with_choice("tune", "race"))
+]
+TABLES: dict[str, tuple[type[Table], ...]] = {
+    "workload": (WorkloadTable,),
+    "optimizer": (Sgd, Adam, AdamW),
+    "schedule": (Constant, Cosine, Linear),
+    "sweep": (SweepTable,),
+    "learning_rate": (Race, Grid, Rule),
+    "noise": (NoiseTable,),
+    "compute": (ComputeTable,),
+}
+"""Each table and what it may be; where there are several, the first key of each says which."""
+
+
+def _some(values: tuple[Any, ...], name: str) -> None:
+    if not values:
+        refuse("is empty", f"name at least one {name}")
+
+
+_DEVICE = r"auto|cpu|mps|cuda(:\d{1,3})?"

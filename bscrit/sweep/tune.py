@@ -1,0 +1,209 @@
+"""The learning rate at one batch size: which rates to try next, or which one it is.
+
+Lanes of one seed race at several rates. A best lane at an edge extends the rates. The rate is settled when
+the best lane has neighbours on both sides, at most sqrt(2) away, and one of them is no more than a few per
+cent slower: at large batch the steps fall like 1/lr up to a cliff, a tent that a wide spacing would miss.
+Then a parabola in (ln rate, ln steps) interpolates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+
+Kind = Literal["met", "slow", "diverged", "exhausted"]
+SPACING = math.sqrt(2)
+TENT, STILL_FALLING, FINEST = 0.06, 0.75, math.log(1.05)
+FAN = 4.0
+MAX_LANES = 24
+TUNING_ERROR = 0.2
+
+
+@dataclass(frozen=True)
+class Lane:
+    """What one rate did at one target.
+
+    Attributes:
+        lr: learning rate.
+        kind: "met" the target; "slow" was stopped since it could not win; "diverged"; "exhausted" its budget.
+        steps: to the target; forecast for a lane that did not arrive, infinite where there is no saying.
+        loss: the last one, to rank lanes that are far from arriving.
+    """
+
+    lr: float
+    kind: Kind
+    steps: float
+    loss: float = math.inf
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The rate of fewest steps.
+
+    Attributes:
+        lr: interpolated.
+        steps: that the parabola predicts there.
+        curvature: of ln(steps) in ln(rate), 0 where unknown.
+        bracket: the tried rates that it lies between, the best in the middle.
+    """
+
+    lr: float
+    steps: float
+    curvature: float = 0.0
+    bracket: tuple[float, ...] = ()
+
+    def loss_at(self, lr: float) -> float:
+        """Predicted ln(steps) above the optimum at another rate."""
+        return 0.5 * self.curvature * (math.log(lr) - math.log(self.lr)) ** 2
+
+
+@dataclass(frozen=True)
+class Try:
+    """Rates to try next, on one of the seeds of the search."""
+
+    rates: tuple[float, ...]
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Infeasible:
+    """No rate reaches the target within the budget."""
+
+    reason: str
+
+
+def tune(lanes: Iterable[Lane]) -> Tuned | Try | Infeasible:
+    """Settle the rate from the lanes so far (at least one), or name the rates to try next."""
+    ladder = sorted(lanes, key=lambda lane: lane.lr)
+    if not any(lane.kind == "met" for lane in ladder):
+        return _none_met(ladder)
+    best = min(range(len(ladder)), key=lambda row: _rank(ladder[row]))
+    wanted = _missing_neighbours(ladder, best)
+    if wanted and len(ladder) + len(wanted) <= MAX_LANES:
+        return Try(_rounded(wanted))
+    return _interpolate(ladder, best)
+
+
+def pool(races: Sequence[Sequence[Lane]]) -> Tuned | None:
+    """The rate from races of the same three rates on several seeds, None where they do not bracket one.
+
+    Where seeds scatter by more than neighbouring rates differ, one race is a matter of luck. Every seed's
+    level is its own, so that only the differences between rates are averaged.
+    """
+    ladders = [sorted(race, key=lambda lane: lane.lr) for race in races]
+    if any(not math.isfinite(lane.steps) for ladder in ladders for lane in ladder):
+        return None
+    steps = np.exp(np.mean([[math.log(lane.steps) for lane in ladder] for ladder in ladders], axis=0))
+    lanes = [replace(lane, steps=float(s)) for lane, s in zip(ladders[0], steps, strict=True)]
+    return _interpolate(lanes, 1, reach=1.0)
+
+
+def first_rates(guess: float) -> Try:
+    """The first batch size knows only a guess: a fan that forgives a factor of 64 either way.
+
+    Rates that are far too high diverge at once and those far too low stop when the winner arrives, so the
+    width costs little.
+    """
+    return Try(_rounded(guess * FAN**power for power in range(-3, 4)))
+
+
+def rates_around(lr: float, spacing: float) -> Try:
+    return Try(_rounded((lr / spacing, lr, lr * spacing)))
+
+
+def predict(known: Sequence[tuple[float, float]], batch_size: float, power: float) -> Try:
+    """First rates at a batch size from the tuned rates at others, (batch size, rate) pairs.
+
+    The law is lr*(B) = lr_max / (1 + b/B)^power (McCandlish et al. 2018, eq. 2.7; power 1 for SGD, 0.5 for
+    Adam). Its posterior over ln b says how sure the prediction is, and so how far apart the rates stand.
+    """
+    sizes, x = np.log([size for size, _ in known]), math.log(batch_size)
+    rates = np.log([lr for _, lr in known])
+    grid = np.linspace(min(sizes.min(), x) - 4, max(sizes.max(), x) + 4, 400)[:, None]
+    shape = -power * np.log1p(np.exp(grid - sizes))
+    level = (rates - shape).mean(1)
+    misfit = ((rates - level[:, None] - shape) ** 2).sum(1)
+    likely = np.exp(-0.5 * (misfit - misfit.min()) / TUNING_ERROR**2)
+    likely /= likely.sum()
+    guess = level - power * np.log1p(np.exp(grid[:, 0] - x))
+    mean = float(likely @ guess)
+    spread = math.sqrt(float(likely @ (guess - mean) ** 2) + TUNING_ERROR**2 / len(known))
+    return rates_around(math.exp(mean), min(max(math.exp(spread), 1.15), 2.0))
+
+
+def _rank(lane: Lane) -> tuple[bool, float]:
+    return lane.kind != "met", lane.steps
+
+
+def _missing_neighbours(ladder: Sequence[Lane], best: int) -> list[float]:
+    rate = ladder[best].lr
+    if best == 0 or best == len(ladder) - 1:
+        edges = [rate / _gap(ladder)] if best == 0 else []
+        return edges + ([rate * _gap(ladder)] if best == len(ladder) - 1 else [])
+    below, above = ladder[best - 1], ladder[best + 1]
+    wide = [other.lr for other in (below, above) if _distance(ladder[best], other) > math.log(SPACING) + 0.02]
+    if not wide:
+        fall, rise = (math.log(other.steps / ladder[best].steps) for other in (below, above))
+        if min(fall, rise) > TENT:
+            # steps ~ 1/lr up to the cliff: while they still fall like that, the optimum lies above
+            side = above if fall > STILL_FALLING * _distance(ladder[best], below) else below
+            wide = [side.lr] if _distance(ladder[best], side) > FINEST else []
+    return [math.sqrt(rate * other) for other in wide]
+
+
+def _distance(one: Lane, other: Lane) -> float:
+    return abs(math.log(one.lr / other.lr))
+
+
+def _gap(ladder: Sequence[Lane]) -> float:
+    """How far beyond an edge to go: as far as the rates stand apart already."""
+    return max([b.lr / a.lr for a, b in pairwise(ladder)] or [FAN])
+
+
+def _none_met(ladder: Sequence[Lane]) -> Try | Infeasible:
+    alive = [lane for lane in ladder if lane.kind != "diverged"]
+    if len(ladder) >= MAX_LANES:
+        return Infeasible(f"no rate of {len(ladder)} from {ladder[0].lr:.3g} to {ladder[-1].lr:.3g} arrives")
+    if not alive:
+        step = max(_gap(ladder), SPACING)
+        return Try(_rounded(ladder[0].lr / step**power for power in (1, 2, 3)))
+    best = min(range(len(ladder)), key=lambda row: (ladder[row].kind == "diverged", ladder[row].steps, ladder[row].loss))
+    wanted = _missing_neighbours(ladder, best)
+    if wanted:
+        return Try(_rounded(wanted))
+    return Infeasible(f"the best rate, {ladder[best].lr:.3g}, does not arrive within the budget")
+
+
+def _interpolate(ladder: Sequence[Lane], best: int, reach: float = 0.5) -> Tuned:
+    """The vertex of a parabola through the best lane and its neighbours, within `reach` of the way to them."""
+    lane = ladder[best]
+    near = ladder[max(best - 1, 0) : best + 2]
+    found = Tuned(_round(lane.lr), lane.steps, bracket=tuple(other.lr for other in near))
+    if len(near) < 3 or not math.isfinite(near[0].steps):
+        return found
+    x = np.log([other.lr for other in near]) - math.log(lane.lr)
+    y = np.log([other.steps for other in near])
+    if not math.isfinite(y[2]):
+        # beside a cliff: as fast half a step lower, and other seeds stay on the safe side
+        shift = x[0] / 2 if y[0] - y[1] < TENT else 0.0
+        return replace(found, lr=_round(lane.lr * math.exp(shift)))
+    curvature, slope, _ = np.polyfit(x, y, 2)
+    if curvature <= 0:
+        return found
+    shift = float(np.clip(-slope / (2 * curvature), reach * x[0], reach * x[2]))
+    steps = lane.steps * math.exp(slope * shift + curvature * shift**2)
+    return replace(found, lr=_round(lane.lr * math.exp(shift)), steps=steps, curvature=2 * float(curvature))
+
+
+def _rounded(rates: Iterable[float]) -> tuple[float, ...]:
+    return tuple(sorted({_round(rate) for rate in rates}))
+
+
+def _round(rate: float) -> float:
+    """Three digits: enough to tune with, and a folder's name stays readable."""
+    return float(f"{rate:.3g}")
