@@ -42,6 +42,7 @@ class Order:
         incumbents: steps that the best lane so far needed to each target; a search lane that passes them all
             cannot win any more.
         noise_every: steps between noise samples, 0 for none.
+        noise_parts: parts into which a batch is cut for one.
         backend: "vmap" or "loop".
         micro_batch: examples whose activations fit into memory, 0 for the whole batch.
         device: as torch names it.
@@ -55,6 +56,7 @@ class Order:
     cap_steps: int = 0
     incumbents: tuple[float, ...] = ()
     noise_every: int = 0
+    noise_parts: int = 8
     backend: str = "loop"
     micro_batch: int = 0
     device: str = "cpu"

@@ -42,6 +42,14 @@ class Source:
             return "=".join([f"--set {table}.{key}", *value])
         return " = ".join([f"{self.file} [{table}] {_name(key)}", *value])
 
+    def to_toml(self) -> str:
+        """The tables as TOML, with what the command line set: reading it gives the same sweep."""
+        tables = []
+        for table, keys in self.data.items():
+            lines = [f"{_name(key)} = {_toml(value)}" for key, value in keys.items()]
+            tables.append("\n".join([f"[{table}]", *lines]) + "\n")
+        return "\n".join(tables)
+
 
 def explain(error: ValidationError, source: Source) -> Iterator[tuple[Place, UserError]]:
     """Every error of a validation with its place, in the order of the tables."""

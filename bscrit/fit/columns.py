@@ -53,16 +53,35 @@ ROLES: Mapping[str, tuple[str, ...]] = {
 }
 ONE_MEANING = ("batch_size", "steps", "lr", "target")
 UNITS = {
-    **{f"{unit}s": unit for unit in ("token", "image", "sequence", "frame", "second", "hour")},
-    **{"tok": "token", "seqs": "sequence", "sec": "second", "secs": "second"},
+    "tokens": "token",
+    "tok": "token",
+    "images": "image",
+    "sequences": "sequence",
+    "seqs": "sequence",
+    "frames": "frame",
+    "seconds": "second",
+    "secs": "second",
+    "sec": "second",
+    "hours": "hour",
 }
-UP = frozenset(
-    "acc accuracy top1 top5 auc auroc bleu rouge f1 reward return score map miou iou dice precision recall".split()
+
+
+def words(text: str) -> frozenset[str]:
+    """The words of a text, for sets of names.
+
+    >>> sorted(words("model data"))
+    ['data', 'model']
+    """
+    return frozenset(text.split())
+
+
+UP = words(
+    "acc accuracy top1 top5 auc auroc bleu rouge f1 reward return score map miou iou dice precision recall"
 )
-DOWN = frozenset("loss nll perplexity ppl error err wer cer mse mae rmse xent bpc bpb cost regret fid".split())
-UNSAID = frozenset({"metric", "value"})
-APART = frozenset("std stderr sem var min max scale weight time grad norm best".split())
-HELD_OUT = frozenset("val valid validation eval evaluation test dev heldout".split())
+DOWN = words("loss nll perplexity ppl error err wer cer mse mae rmse xent bpc bpb cost regret fid")
+UNSAID = words("metric value")
+APART = words("std stderr sem var min max scale weight time grad norm best")
+HELD_OUT = words("val valid validation eval evaluation test dev heldout")
 
 
 @dataclass(frozen=True)
@@ -180,7 +199,8 @@ def _asked(sheet: Sheet, given: Mapping[str, str]) -> tuple[dict[str, str], str]
         role = {"step": "steps", "epoch": "epochs", "example": "examples"}.get(asked, asked)
         if role not in ROLES and role not in UNSAID and direction_of(role) is None:
             if asked in sheet.frame.columns and name in ROLES:
-                raise UserError("--columns", f"{asked}={name} is the wrong way round", f"--columns {name}={asked}")
+                what = f"{asked}={name} is the wrong way round"
+                raise UserError("--columns", what, f"--columns {name}={asked}")
             raise UserError("--columns", f"{asked!r} is no role", nearest(asked, [*ROLES, "metric"]))
         column = _column(sheet, name, f"--columns {asked}={name}")
         if role not in ROLES:
@@ -220,18 +240,17 @@ def _pick(sheet: Sheet, role: str, tiers: Iterable[str], free: Sequence[str]) ->
 
 def _unit_of(column: str) -> str:
     """The unit that a column's name carries: batch_size_tokens, tokens_per_batch, tokens_seen."""
-    words = tidy(column).split("_")
-    return next((UNITS[word] for word in (words[-1], words[0]) if word in UNITS), "")
+    parts = tidy(column).split("_")
+    return next((UNITS[part] for part in (parts[-1], parts[0]) if part in UNITS), "")
 
 
 def _may_be_metric(column: str) -> bool:
-    words = set(tidy(column).split("_"))
-    return bool(words & (UP | DOWN | UNSAID)) and not words & APART
+    said = set(tidy(column).split("_"))
+    return bool(said & (UP | DOWN | UNSAID)) and not said & APART
 
 
 def _quantity(column: str) -> str:
-    words = [word for word in tidy(column).split("_") if word not in HELD_OUT | {"train", "training"}]
-    return "_".join(words)
+    return "_".join(word for word in tidy(column).split("_") if word not in HELD_OUT | {"train", "training"})
 
 
 def _listed(names: Sequence[str], most: int = 12) -> str:

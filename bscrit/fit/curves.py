@@ -37,9 +37,14 @@ class Run:
     role: str
     diverged: bool
 
+    @property
+    def started(self) -> bool:
+        """Whether a point after step 0 was logged before the run diverged."""
+        return bool(len(self.curve) and self.curve.steps[-1] > 0)
+
     def first(self, target: float) -> int | None:
-        """Index of the first point that meets the target."""
-        met = self.curve.loss <= target
+        """Index of the first point after step 0 that meets the target."""
+        met = (self.curve.loss <= target) & (self.curve.steps > 0)
         return int(met.argmax()) if met.any() else None
 
 
@@ -60,7 +65,9 @@ class Runs:
 
 def are_curves(sheet: Sheet, columns: Columns) -> bool:
     """Whether rows are points of curves, so that a run has several, and not crossings, one for each run."""
-    if not (columns.metrics or "metric" in columns.of) or {"target", "censored", "reached", "low"} & set(columns.of):
+    if not columns.metrics and "metric" not in columns.of:
+        return False
+    if {"target", "censored", "reached", "low"} & set(columns.of):
         return False
     roles = [columns.of[role] for role in ("batch_size", "lr", "seed", "run") if role in columns.of]
     return bool(sheet.frame.duplicated(list(dict.fromkeys([*roles, *columns.by]))).any())
@@ -77,9 +84,11 @@ def read_runs(sheet: Sheet, columns: Columns, direction: Direction | None) -> Ru
     better = direction or direction_of(name)
     if better is None:
         remedy = f"say so: --direction down (or up), or --columns loss={metric} (or accuracy={metric})"
-        raise UserError(sheet.name, f"does not say whether {metric!r} gets better downwards or upwards", remedy)
+        raise UserError(
+            sheet.name, f"doesn't say whether {metric!r} gets better downwards or upwards", remedy
+        )
     sign = -1.0 if better == "up" else 1.0
-    keys = read_keys(sheet, columns, [metric], least=0)
+    keys = read_keys(sheet, columns, [metric], first_step=0)
     status = read_status(sheet, columns)
     values = keys.numbers[metric]
     failed = status == "failed"
@@ -108,11 +117,13 @@ def _run(keys: Keys, lr: Floats, losses: Floats, status: NDArray[np.object_], ro
     loss = losses[rows]
     finite = np.isfinite(loss)
     end = int(np.flatnonzero(finite)[-1]) + 1 if finite.any() else 0
-    # NaN between finite values, or after such gaps, is a step without evaluation; only a first one is the end.
-    diverged = bool((end < len(loss) and finite[:end].all()) or np.isinf(loss).any() or (status[rows] == "diverged").any())
+    infinite = np.isinf(loss)
+    # A run whose NaN are scattered has steps without evaluation, and its last ones are no sign of divergence.
+    ended_in_nan = end < len(loss) and finite[:end].all()
+    diverged = bool(ended_in_nan or infinite.any() or (status[rows] == "diverged").any())
+    if infinite.any():
+        finite[int(infinite.argmax()) :] = False
     first = rows[0]
-    if np.isinf(loss).any():
-        finite[int(np.isinf(loss).argmax()) :] = False
     kept = rows[finite]
     steps = keys.steps[kept]
     curve = Curve(steps, steps * keys.batch_size[first], losses[kept], np.zeros(len(kept)))
@@ -132,7 +143,7 @@ def _run(keys: Keys, lr: Floats, losses: Floats, status: NDArray[np.object_], ro
 def _rates(keys: Keys, rows: Codes) -> tuple[Floats, tuple[str, ...]]:
     """Each row's learning rate; where a schedule was logged, the highest of the run.
 
-    A rate that changes while the steps go on is the schedule of one run; where they begin again, it is another run.
+    A rate that changes while the steps go on belongs to one run; where they begin again, to another.
     """
     import pandas as pd
 
@@ -142,8 +153,8 @@ def _rates(keys: Keys, rows: Codes) -> tuple[Floats, tuple[str, ...]]:
     run = _numbered(part[rows] for part in (keys.group, keys.batch_size, keys.seed, keys.run))
     frame = pd.DataFrame({"run": run, "step": keys.steps[rows], "lr": lr[rows]})
     each = frame.groupby("run")
-    scheduled = (each["lr"].transform("nunique") > 1) & (each["step"].diff().fillna(1) > 0).groupby(run).transform("all")
-    scheduled = scheduled.to_numpy()
+    ascending = (each["step"].diff().fillna(1) > 0).groupby(run).transform("all").to_numpy(bool)
+    scheduled = ascending & (each["lr"].transform("nunique") > 1).to_numpy(bool)
     if not scheduled.any():
         return lr, ()
     lr = lr.copy()
@@ -179,8 +190,11 @@ def _ascending(sheet: Sheet, keys: Keys, rows: Codes, number: Codes) -> tuple[Co
         wrong = np.flatnonzero(falls & rising[number[1:]])
         if len(wrong):
             before, row = int(rows[wrong[0]]), int(rows[wrong[0] + 1])
-            what = f"steps go backwards, from {keys.steps[before]:.10g} to {keys.steps[row]:.10g}, at batch size {keys.batch_size[row]:g}"
-            remedy = "sort each run by step; where runs are mixed, give them a column: --columns run=NAME (or seed=NAME)"
+            what = (
+                f"steps go backwards, from {keys.steps[before]:.10g} to {keys.steps[row]:.10g},"
+                f" at batch size {keys.batch_size[row]:g}"
+            )
+            remedy = "sort each run by step; where runs are mixed, tell them apart: --columns run=NAME"
             raise UserError(sheet.where(row), what, remedy)
         order = np.lexsort((keys.steps[rows], number))
         rows = rows[order]

@@ -1,7 +1,7 @@
 """Exports of experiment trackers -> one row for each run and step.
 
-- Wide charts, one column per run: "Step", "bs64-lr0.003 - val/loss", "bs64-lr0.003 - val/loss__MIN" and "__MAX",
-  or simply "step", "bs=64", "bs=128".
+- Wide charts, one column per run: "Step", "bs64-lr0.003 - val/loss", "bs64-lr0.003 - val/loss__MIN" and
+  "__MAX", or simply "step", "bs=64", "bs=128".
 - Long logs of (run, key, value, step), in which batch size and learning rate may be keys too.
 - One file per run with the columns "Wall time", "Step" and "Value"; the file's name says which run.
 
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from bscrit.errors import UserError
-from bscrit.fit.columns import ROLES, find, tidy
+from bscrit.fit.columns import ROLES, find, tidy, words
 from bscrit.fit.keys import labels
 from bscrit.fit.numerals import parse_number
 from bscrit.fit.sheet import Sheet
@@ -30,7 +30,7 @@ WANTED = "name the runs like bs64-lr0.003-s1, or add a column batch_size"
 
 
 def settings_in(name: str) -> dict[str, Any]:
-    """Batch size, learning rate and seed as the name of a run says them, and the rest of the name as "series"."""
+    """Batch size, learning rate and seed as the name of a run says them; "series" is the rest of the name."""
     found: dict[str, Any] = {}
     for role, pattern in _SETTINGS:
         if role not in found and (match := pattern.search(name)):
@@ -58,12 +58,12 @@ def long_form(sheet: Sheet, given: Mapping[str, str]) -> Sheet:
 
 _NUMBER = r"(\d*\.?\d+(?:e[+-]?\d+)?)(?![a-z0-9])"
 _SETTINGS = tuple(
-    (role, re.compile(rf"(?<![a-z]){pattern}", re.IGNORECASE))
-    for role, pattern in (
-        ("batch_size", rf"(?:global[_ -]?|train[_ -]?)?(?:batch[_ -]?size|batch|bsz|gbs|bs)\s*[=:_-]?\s*{_NUMBER}"),
-        ("batch_size", rf"(?<![a-z0-9])b[=_]?{_NUMBER}"),
-        ("lr", rf"(?:learning[_ -]?rate|lr)\s*[=:_-]?\s*{_NUMBER}"),
-        ("seed", rf"(?:seed|s)\s*[=:_-]?\s*{_NUMBER}"),
+    (role, re.compile(rf"(?<![a-z]){name}\s*[=:_-]?\s*{_NUMBER}", re.IGNORECASE))
+    for role, name in (
+        ("batch_size", r"(?:(?:global|train)[_ -]?)?(?:batch[_ -]?size|batch|bsz|gbs|bs)"),
+        ("batch_size", r"(?<![0-9])b"),
+        ("lr", r"(?:learning[_ -]?rate|lr)"),
+        ("seed", r"(?:seed|s)"),
     )
 )
 _TIMES = frozenset({"timestamp", "wall_time", "time", "relative_time", "runtime", "_timestamp", "_runtime"})
@@ -80,14 +80,16 @@ def _from_scalars(sheet: Sheet) -> Sheet:
 
 def _from_keys(sheet: Sheet, given: Mapping[str, str]) -> Sheet:
     """A long log of keys and values, with a column for each key."""
+    import pandas as pd
+
     names = {tidy(column): column for column in sheet.frame.columns}
     key = next((names[name] for name in ("key", "tag", "metric", "metric_name") if name in names), None)
     value = names.get("value")
     if key is None or value is None or sheet.frame[key].dtype.kind in "iufb":
         return sheet
     keys = labels(sheet, key)
-    settled = {alias for role, tiers in ROLES.items() if role != "steps" for tier in tiers for alias in tier.split()}
-    is_setting = np.array([tidy(word) in settled for word in keys])
+    settings = words(" ".join(tier for role, tiers in ROLES.items() if role != "steps" for tier in tiers))
+    is_setting = np.array([tidy(word) in settings for word in keys])
     same = [c for c in sheet.frame.columns if c not in (key, value) and tidy(c) not in _TIMES]
     if is_setting.all() or not same:
         return sheet
@@ -96,9 +98,8 @@ def _from_keys(sheet: Sheet, given: Mapping[str, str]) -> Sheet:
     frame = points.loc[~points.duplicated(same), same].copy()
     for word in dict.fromkeys(keys[~is_setting]):
         chosen = keys[~is_setting] == word
-        column = np.full(len(frame), np.nan, dtype=points[value].dtype if points[value].dtype.kind == "f" else object)
-        column[number[chosen]] = points[value].to_numpy()[chosen]
-        frame[word] = column
+        column = pd.Series(points[value].to_numpy()[chosen], index=number[chosen])
+        frame[word] = column[~column.index.duplicated(keep="last")].reindex(range(len(frame))).to_numpy()
     run = find(sheet, "run", given)
     for word in dict.fromkeys(keys[is_setting]):
         rows = sheet.frame[keys == word]
@@ -146,14 +147,15 @@ def _charted(columns: Sequence[str]) -> dict[tuple[str, str], str]:
 
 
 def _from_names(sheet: Sheet, given: Mapping[str, str]) -> Sheet:
-    """Batch size, rate, seed and the rest of the name as new columns, from the names of runs or of the file."""
+    """Batch size, rate, seed and the rest of the name as columns, from the names of runs or of the file."""
     import pandas as pd
 
     run = find(sheet, "run", given)
     has_size = find(sheet, "batch_size", given) is not None
     if run is None and has_size:
         return sheet
-    names = pd.Series(labels(sheet, run) if run else _file_name(sheet.name), index=sheet.frame.index, dtype=object)
+    told = labels(sheet, run) if run else _file_name(sheet.name)
+    names = pd.Series(told, index=sheet.frame.index, dtype=object)
     settings = {str(name): settings_in(str(name)) for name in names.unique()}
     untold = [name for name, found in settings.items() if "batch_size" not in found]
     if untold and (has_size or len(untold) == len(settings)):

@@ -1,7 +1,7 @@
 """What a row is about: batch size, steps, learning rate, seed, and the fit that it belongs to.
 
-A table may count steps, examples or epochs. Steps win, examples are divided by the batch size, and epochs stand
-in for examples where there is nothing else: B_crit does not depend on the size of the data set.
+A table may count steps, examples or epochs. Steps win, examples are divided by the batch size, and epochs
+stand in for examples where there is nothing else: B_crit does not depend on the size of the data set.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from numpy.typing import NDArray
 
 from bscrit.curve import Floats
 from bscrit.errors import UserError
-from bscrit.fit.columns import UNITS, Columns, missing, tidy
-from bscrit.fit.numerals import Flags, Numbers, read_numbers
+from bscrit.fit.columns import UNITS, Columns, missing, tidy, words
+from bscrit.fit.numerals import Flags, Numbers, distinct, read_numbers
 from bscrit.fit.sheet import Sheet
 
 Group = tuple[tuple[str, str], ...]
 Codes = NDArray[np.intp]
 TOLERANCE = 0.02
 MOST_VALUES = 50
-CONFOUNDERS = frozenset(
+CONFOUNDERS = words(
     "model model_name model_size params parameters n_params num_params n_parameters size arch architecture"
-    " dataset dataset_name data series".split()
+    " dataset dataset_name data series"
 )
 
 
@@ -56,29 +56,36 @@ class Keys:
     notes: tuple[str, ...]
 
 
-def read_keys(sheet: Sheet, columns: Columns, further: Sequence[str] = (), least: float = np.nextafter(0, 1)) -> Keys:
+def read_keys(sheet: Sheet, columns: Columns, further: Sequence[str] = (), first_step: int = 1) -> Keys:
     """Read and check the columns that say what each row is about.
 
     Args:
         further: more columns of numbers to read.
-        least: the smallest count of steps, 0 for curves.
+        first_step: 0 where a step of 0 is allowed, as in curves.
 
     Raises:
-        UserError: no batch size or no count of steps, a count that is not positive, or steps and examples that
-            contradict each other.
+        UserError: no batch size or no count of steps, a count that is not positive, or steps and examples
+            that contradict each other.
     """
     of = columns.of
     counts = [of[role] for role in ("steps", "examples", "epochs") if role in of]
     if "batch_size" not in of or not counts:
         raise missing(sheet, *(["batch_size"] if "batch_size" not in of else ["steps", "examples"]))
     rates = [of["lr"]] if "lr" in of else []
-    kinds = {of["batch_size"]: True, **dict.fromkeys(counts, True), **dict.fromkeys([*rates, *further], False)}
+    kinds = {
+        of["batch_size"]: True,
+        **dict.fromkeys(counts, True),
+        **dict.fromkeys([*rates, *further], False),
+    }
     numbers, notes = read_numbers(sheet, kinds)
 
     batch_size = numbers[of["batch_size"]].values
     for column in counts:
-        _refuse(sheet, column, numbers[column].values < least)
-    _refuse(sheet, of["batch_size"], (batch_size <= 0) | np.isinf(batch_size) | numbers[of["batch_size"]].beyond)
+        counted = numbers[column].values
+        _refuse(sheet, column, counted < 0 if first_step == 0 else counted <= 0)
+    _refuse(
+        sheet, of["batch_size"], (batch_size <= 0) | np.isinf(batch_size) | numbers[of["batch_size"]].beyond
+    )
     _refuse(sheet, of["batch_size"], np.isnan(batch_size) & ~np.isnan(numbers[counts[0]].values))
     group, groups = _groups(sheet, columns)
     steps, source, more = _steps(sheet, columns, numbers, batch_size, group)
@@ -104,20 +111,18 @@ def labels(sheet: Sheet, column: str | None) -> NDArray[np.object_]:
     """A column as text, "" where it is empty; whole numbers without a decimal point."""
     if column is None:
         return np.full(len(sheet.frame), "", dtype=object)
-    series = sheet.frame[column]
-    codes, found = (series.map(str) if series.dtype.kind == "O" else series).factorize()
-    words = [f"{value:.15g}" if isinstance(value, float) else str(value).strip() for value in found.tolist()]
-    return np.array([*words, ""], dtype=object)[codes]
+    codes, texts = distinct(sheet.frame[column])
+    return _take([*(text.strip() for text in texts), ""], codes)
 
 
 def unit_of(sheet: Sheet, columns: Columns) -> str:
     """What a batch size counts, by a column that says it or by the names of columns; "" where none does."""
     if "unit" not in columns.of:
         return columns.unit
-    words = labels(sheet, columns.of["unit"])
-    said = [word for word in dict.fromkeys(words) if word]
+    cells = labels(sheet, columns.of["unit"])
+    said = [word for word in dict.fromkeys(cells) if word]
     if len(said) > 1:
-        where = sheet.where(int(np.flatnonzero(words == said[1])[0]))
+        where = sheet.where(int(np.flatnonzero(cells == said[1])[0]))
         what = f"{columns.of['unit']} is {said[1]!r}, and {said[0]!r} before"
         raise UserError(where, what, "keep one unit in a file: split it in two")
     return UNITS.get(said[0].lower(), said[0]) if said else columns.unit
@@ -137,16 +142,18 @@ def check_pooling(sheet: Sheet, columns: Columns) -> tuple[str, ...]:
         return ()
     notes = []
     used = {*columns.of.values(), *columns.by, *columns.metrics}
-    within = pd.DataFrame({"group": _groups(sheet, columns)[0], "size": labels(sheet, columns.of["batch_size"])})
+    within = pd.DataFrame(
+        {"group": _groups(sheet, columns)[0], "size": labels(sheet, columns.of["batch_size"])}
+    )
     for column in [column for column in sheet.frame.columns if column not in used]:
         confounds = tidy(column) in CONFOUNDERS
         if sheet.frame[column].dtype.kind in "iufbM" and not confounds:
             continue
-        words = labels(sheet, column)
-        values = [word for word in dict.fromkeys(words) if word]
+        value = labels(sheet, column)
+        values = [word for word in dict.fromkeys(value) if word]
         if not 2 <= len(values) <= MOST_VALUES:
             continue
-        sizes = within.assign(value=words).drop_duplicates().groupby(["group", "value"]).size()
+        sizes = within.assign(value=value).drop_duplicates().groupby(["group", "value"]).size()
         if (sizes >= 2).groupby("group").sum().max() < 2:
             continue
         if confounds:
@@ -162,9 +169,9 @@ def _groups(sheet: Sheet, columns: Columns) -> tuple[Codes, list[Group]]:
     if not columns.by:
         return np.zeros(len(sheet.frame), dtype=np.intp), [()]
     names = ["workload" if column == columns.of.get("workload") else column for column in columns.by]
-    words = pd.DataFrame({column: labels(sheet, column) for column in columns.by})
-    group = words.groupby(list(columns.by), sort=False).ngroup().to_numpy()
-    first = words[~words.duplicated()]
+    values = pd.DataFrame({column: labels(sheet, column) for column in columns.by})
+    group = values.groupby(list(columns.by), sort=False).ngroup().to_numpy().astype(np.intp)
+    first = values[~values.duplicated()]
     return group, [tuple(zip(names, row, strict=True)) for row in first.itertuples(index=False, name=None)]
 
 
@@ -177,8 +184,9 @@ def _steps(
     by_steps, examples, epochs = (
         numbers[of[role]].values if role in of else nothing for role in ("steps", "examples", "epochs")
     )
-    differ = np.abs(examples - by_steps * batch_size)
-    contrary = (differ > batch_size + 1) & (differ > TOLERANCE * examples)
+    with np.errstate(all="ignore"):  # infinite counts are left out later
+        differ = np.abs(examples - by_steps * batch_size)
+        contrary = (differ > batch_size + 1) & (differ > TOLERANCE * examples)
     if contrary.any():
         if not set(tidy(of["examples"]).split("_")) & set(UNITS):
             row = int(np.flatnonzero(contrary)[0])
@@ -190,7 +198,7 @@ def _steps(
         notes.append(f"{of['examples']!r} counts something else than {of['batch_size']!r} and is not used")
         examples = nothing
     steps = np.where(np.isnan(by_steps), examples / batch_size, by_steps)
-    source = np.where(np.isnan(by_steps), of.get("examples"), of.get("steps")).astype(object)
+    source = _take([of.get("steps", ""), of.get("examples", "")], np.isnan(by_steps).astype(np.intp))
     counted = np.zeros(int(group.max(initial=0)) + 1, bool)
     counted[group[~np.isnan(steps)]] = True
     derived = ~counted[group] & ~np.isnan(epochs)
@@ -206,6 +214,11 @@ def _files(sheet: Sheet) -> NDArray[np.object_]:
     index = sheet.frame.index
     several = index.nlevels > 1
     return index.get_level_values(0).to_numpy(object) if several else np.full(len(index), "", dtype=object)
+
+
+def _take(values: Sequence[str], codes: Codes) -> NDArray[np.object_]:
+    taken: NDArray[np.object_] = np.array(values, dtype=object)[codes]
+    return taken
 
 
 def _refuse(sheet: Sheet, column: str, wrong: Flags) -> None:

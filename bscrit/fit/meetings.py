@@ -1,8 +1,8 @@
 """Runs -> crossings: where curves meet their targets, and which targets they can meet.
 
-Where the log is dense around the meeting point, the seeds of one batch size and rate are averaged and smoothed
-as in bscrit.crossing. Where it is coarse, each run meets the target between two logged points: `low` and `high`
-are their steps, and `steps` lies between them on a line in ln(step).
+Where the log is dense around the meeting point, the seeds of one batch size and rate are averaged and
+smoothed as in bscrit.crossing. Where it is coarse, each run meets the target between two logged points: `low`
+and `high` are their steps, and `steps` lies between them on a line in ln(step).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import TypeVar
 from bscrit.crossing import AFTER, BEFORE, Crossing, meet
 from bscrit.errors import UserError
 from bscrit.fit.curves import Run, Runs
-from bscrit.fit.keys import Group
 from bscrit.fit.rows import Found
 from bscrit.fit.sheet import Sheet
 
 K = TypeVar("K")
 DENSE = 5
 EARLIEST = 1e-3
+SHOWN = 4
 PROPOSED = (0.5, 0.25, 0.05)
 
 
@@ -35,12 +35,14 @@ def crossings_of_runs(sheet: Sheet, runs: Runs, targets: Sequence[float]) -> Fou
     for group, members in _grouped(runs.runs, lambda run: run.group):
         cells = _grouped(members, lambda run: (run.batch_size, run.lr))
         for target in targets:
-            started = [run for run in members if len(run.curve)]
-            if started and all(run.first(runs.sign * target) == 0 for run in started):
-                notes.append(f"{_named(group)}{target:g} is met by the first logged point of every run: left out")
+            started = [run for run in members if run.started]
+            if started and all(run.curve.loss[0] <= runs.sign * target for run in started):
+                name = "".join(f"{value}: " for _, value in group)
+                notes.append(f"{name}{target:g} is met by the first logged point of every run: left out")
                 continue
             for _, cell in cells:
-                crossings += [replace(found, target=target) for found in _cell(sheet, cell, runs.sign * target)]
+                found = _cell(sheet, cell, runs.sign * target)
+                crossings += [replace(crossing, target=target) for crossing in found]
     notes += _gaps(crossings)
     lost = [(run.batch_size, run.lr, run.group) for run in runs.runs if run.diverged]
     return Found(tuple(crossings), tuple(dict.fromkeys(lost)), tuple(notes))
@@ -49,43 +51,62 @@ def crossings_of_runs(sheet: Sheet, runs: Runs, targets: Sequence[float]) -> Fou
 def no_targets(sheet: Sheet, runs: Runs) -> UserError:
     """The error for curves without targets: the range that every batch size reaches, and values within it."""
     ranges, proposed = [], list[float]()
+    sign = runs.sign
     for group, members in _grouped(runs.runs, lambda run: run.group):
-        sizes = [cell for _, cell in _grouped(members, lambda run: run.batch_size)]
-        losses = [[run.curve.loss for run in size if len(run.curve)] for size in sizes]
-        hardest = max((min(loss.min() for loss in size) if size else float("inf") for size in losses), default=float("inf"))
-        easiest = min((loss[0] for size in losses for loss in size), default=float("-inf"))
-        name = ", ".join(value for _, value in group)
-        of = f" of {name}" if name else ""
+        started = [run for run in members if run.started]
+        best = {run.batch_size: float("inf") for run in members}
+        for run in started:
+            best[run.batch_size] = min(best[run.batch_size], float(run.curve.loss.min()))
+        hardest = max(best.values(), default=float("inf"))
+        easiest = min((float(run.curve.loss[0]) for run in started), default=float("-inf"))
+        of = "".join(f" of {value}" for _, value in group)
         if hardest < easiest:
-            ranges.append(f"every batch size{of} reaches {runs.sign * easiest:.4g} to {runs.sign * hardest:.4g}")
-            proposed += [runs.sign * _rounded(hardest + share * (easiest - hardest), hardest, easiest) for share in PROPOSED]
+            ranges.append(f"every batch size{of} reaches {sign * easiest:.4g} to {sign * hardest:.4g}")
+            wanted = [hardest + share * (easiest - hardest) for share in PROPOSED]
+            proposed += [sign * _rounded(value, hardest, easiest) for value in wanted]
         else:
             ranges.append(f"no value is reached by every batch size{of}")
-    what = f"holds curves of {runs.metric!r} and needs targets; {'; '.join(ranges)}"
+    shown = ranges if len(ranges) <= SHOWN else [*ranges[:SHOWN], f"and {len(ranges) - SHOWN} more fits"]
+    what = f"holds curves of {runs.metric!r} and needs targets; {'; '.join(shown)}"
     if not proposed:
         return UserError(sheet.name, what, "choose one that most batch sizes reach: --targets VALUE")
-    return UserError(sheet.name, what, f"--targets {','.join(f'{value:g}' for value in dict.fromkeys(proposed))}")
+    listed = ",".join(f"{value:g}" for value in list(dict.fromkeys(proposed))[: 2 * SHOWN])
+    return UserError(sheet.name, what, f"--targets {listed}")
 
 
 def _cell(sheet: Sheet, cell: Sequence[Run], target: float) -> Iterator[Crossing]:
     """Crossings of runs that differ in their seed only."""
-    whole = [run for run in cell if not run.diverged and len(run.curve)]
-    firsts = [run.first(target) for run in whole]
-    if whole and any(first is not None for first in firsts):
-        dense = all(first is None or _is_dense(run, first) for run, first in zip(whole, firsts, strict=True))
-        meeting = meet([run.curve for run in whole], target) if dense else None
-        if meeting is not None:
-            for run, steps in zip(whole, meeting.runs.tolist(), strict=True):
-                point = int(min(run.curve.steps.searchsorted(steps), len(run.rows) - 1))
-                yield _crossing(sheet, run, point, steps, steps, steps)
-            whole = []
-    for run in [*whole, *(run for run in cell if run.diverged and len(run.curve))]:
+    together, meeting = _together([run for run in cell if run.started and not run.diverged], target)
+    for run, steps in zip(together, meeting, strict=True):
+        point = min(int(run.curve.steps.searchsorted(steps)), len(run.rows) - 1)
+        yield _crossing(sheet, run, point, steps, steps, steps)
+    for run in cell:
+        if not run.started or any(run is other for other in together):
+            continue
         first = run.first(target)
         if first is not None:
             yield _crossing(sheet, run, first, *_between(run, first, target))
         elif not run.diverged:
             last = float(run.curve.steps[-1])
             yield replace(_crossing(sheet, run, -1, last, last, float("inf")), censored=True)
+
+
+def _together(runs: Sequence[Run], target: float) -> tuple[Sequence[Run], list[float]]:
+    """The runs whose mean meets the target, and each one's steps; none where the log is too coarse for it.
+
+    Runs that ended before the others met the target are left out, the shortest first, and are censored.
+    """
+    late = sorted((run for run in runs if run.first(target) is None), key=lambda run: run.curve.steps[-1])
+    met = [(run, first) for run in runs if (first := run.first(target)) is not None]
+    if not met or not all(_is_dense(run, first) for run, first in met):
+        return (), []
+    for left_out in range(len(late) + 1):
+        rest = [*late[left_out:], *(run for run, _ in met)]
+        if max(run.curve.steps[0] for run in rest) <= min(run.curve.steps[-1] for run in rest):
+            meeting = meet([run.curve for run in rest], target)
+            if meeting is not None:
+                return rest, meeting.runs.tolist()
+    return (), []
 
 
 def _crossing(sheet: Sheet, run: Run, point: int, steps: float, low: float, high: float) -> Crossing:
@@ -112,7 +133,7 @@ def _is_dense(run: Run, first: int) -> bool:
 def _between(run: Run, first: int, target: float) -> tuple[float, float, float]:
     """(steps, low, high) of a run that meets the target between a point and the one before it."""
     high = float(run.curve.steps[first])
-    if first == 0:
+    if first == 0 or run.curve.loss[first - 1] <= target:
         return high, EARLIEST * high, high
     low = float(run.curve.steps[first - 1])
     before, after = run.curve.loss[first - 1 : first + 1].tolist()
@@ -126,12 +147,13 @@ def _gaps(crossings: Sequence[Crossing]) -> list[str]:
     """Notes on crossings that are known only to lie between two logged points."""
     coarse = [crossing for crossing in crossings if crossing.low < crossing.high < float("inf")]
     early = [crossing for crossing in coarse if crossing.low <= EARLIEST * crossing.high]
-    gaps = [crossing.high / crossing.low - 1 for crossing in coarse if crossing.low > EARLIEST * crossing.high]
+    gaps = [one.high / one.low - 1 for one in coarse if one.low > EARLIEST * one.high]
+    of = f"of {len(crossings)} crossings"
     notes = []
     if gaps:
-        notes.append(f"{len(gaps)} of {len(crossings)} crossings lie between logged steps up to {max(gaps):.0%} apart")
+        notes.append(f"{len(gaps)} {of} lie between logged steps that are up to {max(gaps):.0%} apart")
     if early:
-        notes.append(f"{len(early)} of {len(crossings)} crossings come before the first step that was logged")
+        notes.append(f"{len(early)} {of} come before the first step that was logged")
     return notes
 
 
@@ -142,10 +164,6 @@ def _rounded(value: float, low: float, high: float) -> float:
         if low <= short < high:
             return short
     return value
-
-
-def _named(group: Group) -> str:
-    return f"{', '.join(value for _, value in group)}: " if group else ""
 
 
 def _grouped(runs: Sequence[Run], key: Callable[[Run], K]) -> list[tuple[K, list[Run]]]:

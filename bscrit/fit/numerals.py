@@ -77,10 +77,11 @@ def read_numbers(sheet: Sheet, columns: Mapping[str, bool]) -> tuple[dict[str, N
     doubtful = doubtful or (sheet.separator == ";" and any(columns[column] for column in lost))
     decimal: Decimal = "."
     if doubtful:
-        spelled = sheet.spelled(lost) if sheet.spelled and lost else {}
-        decimal = _decimal(sheet, {**texts, **{column: spelled[column] for column in spelled}}, columns)
+        frame = sheet.spelled(lost) if sheet.spelled and lost else None
+        spelled = {} if frame is None else {column: frame[column] for column in lost}
+        decimal = _decimal(sheet, texts | spelled, columns)
         if decimal == ",":
-            texts |= {column: spelled[column] for column in spelled}
+            texts |= spelled
     found = {
         column: _from_text(sheet, column, texts[column], decimal)
         if column in texts
@@ -93,7 +94,7 @@ def read_numbers(sheet: Sheet, columns: Mapping[str, bool]) -> tuple[dict[str, N
 def read_flags(sheet: Sheet, column: str) -> Flags:
     """A column of truth values: true, yes, 1, x and their opposites; an empty cell is false."""
     series = sheet.frame[column]
-    codes, words = _unique(series)
+    codes, words = distinct(series)
     known = {word: word.strip().lower() in TRUE for word in words}
     for code, word in enumerate(words):
         if word.strip().lower() not in TRUE | FALSE:
@@ -101,6 +102,20 @@ def read_flags(sheet: Sheet, column: str) -> Flags:
             raise UserError(where, f"{column} is {word!r}", "write true or false")
     table = np.array([*known.values(), False], dtype=bool)
     return table[codes]
+
+
+def distinct(series: pd.Series[Any]) -> tuple[NDArray[np.intp], list[str]]:
+    """Codes and the distinct cells as text; the code of an empty cell is -1."""
+    try:
+        codes, found = series.factorize()
+    except TypeError:  # lists and objects of JSON
+        codes, found = series.map(str, na_action="ignore").factorize()
+    return codes, [_text(value) for value in found.tolist()]
+
+
+def _text(value: object) -> str:
+    """A cell as text, a whole number without its decimal point."""
+    return f"{value:.15g}" if isinstance(value, float) else str(value)
 
 
 _GAP = re.compile(r"(?<=\d)[\s'’_](?=\d{3}(?!\d))")
@@ -120,18 +135,12 @@ def _is_float(series: pd.Series[Any]) -> bool:
     return series.dtype.kind == "f" and bool(series.notna().any())
 
 
-def _unique(series: pd.Series[Any]) -> tuple[NDArray[np.intp], list[str]]:
-    """Codes and the distinct cells as text; the code of an empty cell is -1."""
-    codes, words = series.astype(object).factorize() if series.dtype.kind == "O" else series.factorize()
-    return codes, [str(word) for word in words]
-
-
 def _decimal(sheet: Sheet, texts: Mapping[str, pd.Series[Any]], columns: Mapping[str, bool]) -> Decimal:
     """The decimal sign of the file."""
     sure: dict[Decimal, tuple[str, str]] = {}
     either: dict[tuple[str, bool], tuple[str, str]] = {}
     for column, series in texts.items():
-        for word in _unique(series)[1][:EVIDENCE]:
+        for word in distinct(series)[1][:EVIDENCE]:
             point, comma = parse_number(word, "."), parse_number(word, ",")
             if point is not None and comma is None:
                 sure.setdefault(".", (column, word))
@@ -161,7 +170,7 @@ def _from_numbers(sheet: Sheet, series: pd.Series[Any]) -> Numbers:
 
 
 def _from_text(sheet: Sheet, column: str, series: pd.Series[Any], decimal: Decimal) -> Numbers:
-    codes, words = _unique(series)
+    codes, words = distinct(series)
     beyond = [_BEYOND.match(word) is not None for word in words]
     empty = [word.strip().lower() in MISSING for word in words]
     values = np.empty(len(words) + 1)
@@ -180,15 +189,18 @@ def _from_text(sheet: Sheet, column: str, series: pd.Series[Any], decimal: Decim
 
 def _mixed(sheet: Sheet, texts: Mapping[str, pd.Series[Any]], *cells: tuple[str, str]) -> UserError:
     shown = " and ".join(f"{column} {word!r}" for column, word in cells)
-    what = f"has decimal points and decimal commas: {shown}" if len(cells) > 1 else f"{shown} has another decimal sign than the rest of the file"
+    what = f"{shown} has another decimal sign than the rest of the file"
+    if len(cells) > 1:
+        what = f"has decimal points and decimal commas: {shown}"
     return UserError(_place(sheet, texts, *cells[-1]), what, "write all numbers with a decimal point")
 
 
 def _ambiguous(sheet: Sheet, texts: Mapping[str, pd.Series[Any]], cell: tuple[str, str]) -> UserError:
     what = f"{cell[0]} is {cell[1]!r}, which may be thousands or decimals"
-    return UserError(_place(sheet, texts, *cell), what, "write it with a decimal point and without thousands separators")
+    remedy = "write it with a decimal point and without thousands separators"
+    return UserError(_place(sheet, texts, *cell), what, remedy)
 
 
 def _place(sheet: Sheet, texts: Mapping[str, pd.Series[Any]], column: str, word: str) -> str:
-    codes, words = _unique(texts[column])
+    codes, words = distinct(texts[column])
     return sheet.where(int(np.flatnonzero(codes == words.index(word))[0]))

@@ -97,4 +97,5 @@ def _frame(name: str, noun: str, records: Sequence[Any], numbers: Sequence[int])
 
 
 def _invalid(where: str, error: Exception) -> UserError:
-    return UserError(where, f"is not valid JSON ({first_line(error)})", "restore the file, or export it again")
+    what = f"is not valid JSON ({first_line(error)})"
+    return UserError(where, what, "restore the file, or export it again")

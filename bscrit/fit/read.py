@@ -62,11 +62,11 @@ def read_table(
     direction: Direction | None = None,
     unit: str | None = None,
 ) -> Table:
-    """Read a table of crossings, or of curves, from a file, several files, standard input ("-") or a data frame.
+    """Read crossings, or curves, from a file, several files, standard input ("-") or a data frame.
 
-    A table of crossings has a row for each run: batch size, steps (or examples), and what else is known: lr, seed,
-    target, censored or status, workload. Curves have a row for each logged point: batch size, step, and a loss
-    or another metric.
+    A table of crossings has a row for each run: batch size, steps (or examples), and what else is known: lr,
+    seed, target, censored or status, workload. Curves have a row for each logged point: batch size, step, and
+    a loss or another metric.
 
     Args:
         source: CSV, TSV, JSON lines, JSON or Parquet.
@@ -93,8 +93,10 @@ def read_table(
         _refuse_endings(sheet, found, columns)
         held = crossings_of_rows(sheet, found, targets)
     if not held.crossings:
-        why = "; ".join(held.notes)
-        raise UserError(sheet.name, f"holds no crossing{f' ({why})' * bool(why)}", "give rows with steps to a target")
+        what = "; ".join(["holds no crossing", *held.notes])
+        raise UserError(
+            sheet.name, what, "give runs that met a target, or that were still running towards it"
+        )
     notes = (*sheet.notes, *found.notes, *duplicates, *held.notes, *pooled)
     return Table(
         sheet.name,
@@ -106,7 +108,7 @@ def read_table(
 
 
 def _open(source: Path | str | pd.DataFrame | Sequence[Path | str], columns: Mapping[str, str]) -> Sheet:
-    if isinstance(source, list | tuple):
+    if isinstance(source, Sequence) and not isinstance(source, str):
         if not source:
             raise UserError("", "no file is named", "name a table or a results folder")
         return join([long_form(open_sheet(path), columns) for path in source])
@@ -131,10 +133,13 @@ def _refuse_endings(sheet: Sheet, found: Columns, columns: Mapping[str, str]) ->
     for metric in found.metrics:
         if sheet.frame[metric].dtype.kind not in "iuf" or direction_of(metric) is None:
             continue
-        low, middle, high = np.nanquantile(sheet.frame[metric].to_numpy(float, na_value=np.nan), [0, 0.5, 1])
-        if high - low > SPREAD * abs(middle):
-            what = f"has one row per run, and {metric} from {low:.4g} to {high:.4g}: where runs ended, not when they met a target"
-            remedy = f"export the history of the runs; if these are steps to a target, say so: --columns steps={found.of.get('steps', 'NAME')}"
+        ends = sheet.frame[metric].to_numpy(float, na_value=np.nan)
+        ends = ends[np.isfinite(ends)]
+        if len(ends) and np.ptp(ends) > SPREAD * abs(np.median(ends)):
+            spread = f"{metric} from {ends.min():.4g} to {ends.max():.4g}"
+            what = f"says where runs ended, with {spread}, not when they met a target"
+            steps = found.of.get("steps", "NAME")
+            remedy = f"export the history of the runs; if they all ended at a target: --columns steps={steps}"
             raise UserError(sheet.name, what, remedy)
 
 

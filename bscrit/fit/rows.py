@@ -74,8 +74,8 @@ def crossings_of_rows(sheet: Sheet, columns: Columns, targets: Sequence[float] |
     notes += _repeated(sheet, keys, target, kept)
     return Found(
         tuple(
-            Crossing(*row[:7], seed=row[7], group=keys.groups[row[8]], role=row[9], where=row[10])
-            for row in zip(
+            Crossing(size, steps, goal, ended, least, most, lr, seed, keys.groups[group], role, where)
+            for size, steps, goal, ended, least, most, lr, seed, group, role, where in zip(
                 keys.batch_size[kept].tolist(),
                 keys.steps[kept].tolist(),
                 maybe(target[kept]),
@@ -171,7 +171,8 @@ def _select(sheet: Sheet, columns: Columns, target: Floats, wanted: Sequence[flo
         same = np.isclose(target, value, rtol=1e-6, atol=0)
         if not same.any():
             found = ", ".join(f"{known:g}" for known in np.unique(target[~np.isnan(target)])[:12])
-            raise UserError("--targets", f"no row of {sheet.name} has the target {value:g}", f"it has {found}")
+            what = f"no row of {sheet.name} has the target {value:g}"
+            raise UserError("--targets", what, f"there are rows with {found}")
         selected[same] = value
     return selected
 
@@ -186,9 +187,12 @@ def _censored(sheet: Sheet, columns: Columns, keys: Keys, status: NDArray[np.obj
 
 
 def _bounds(sheet: Sheet, columns: Columns, keys: Keys, censored: Flags) -> tuple[Floats, Floats]:
-    """Bounds of the steps: as the source gives them, else the steps themselves, or infinity where censored."""
-    given = [keys.numbers[columns.of[role]].values if role in columns.of else keys.steps for role in ("low", "high")]
-    low, high = (np.where(np.isnan(bound) | censored, keys.steps, bound) for bound in given)
+    """Bounds of the steps: as the source gives them, else the steps; infinity above where censored."""
+    low, high = (
+        np.where(np.isnan(bound) | censored, keys.steps, bound)
+        for role in ("low", "high")
+        for bound in [keys.numbers[columns.of[role]].values if role in columns.of else keys.steps]
+    )
     wrong = np.flatnonzero((low < 0) | (low > keys.steps) | (high < keys.steps))
     if len(wrong):
         row = int(wrong[0])
@@ -203,10 +207,10 @@ def _repeated(sheet: Sheet, keys: Keys, target: Floats, kept: NDArray[np.intp]) 
 
     if not (keys.seed[kept] != "").any():
         return []
-    parts = {"group": keys.group, "b": keys.batch_size, "lr": keys.lr, "target": target, "seed": keys.seed, "run": keys.run}
-    frame = pd.DataFrame({name: values[kept] for name, values in parts.items()})
+    parts = (keys.group, keys.batch_size, keys.lr, target, keys.run, keys.seed)
+    frame = pd.DataFrame({index: values[kept] for index, values in enumerate(parts)})
     again = np.zeros(len(target), bool)
-    again[kept[(frame.duplicated() & (frame["seed"] != "")).to_numpy()]] = True
+    again[kept[frame.duplicated().to_numpy() & (keys.seed[kept] != "")]] = True
     if not again.any():
         return []
     where = sheet.where(int(np.flatnonzero(again)[0]))

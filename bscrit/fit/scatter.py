@@ -102,10 +102,10 @@ def _freedom(sample: Sample, sigma: float, tau: float, start: float) -> float:
     best = climb(sample, np.array([sigma]), np.array([tau]), start)
     information = best.information[0]
     seeds = sigma**2 / sample.runs
-    between = float((information * (tau**2 + seeds + sample.gap)).sum()) - 2
+    between = max(float((information * (tau**2 + seeds + sample.gap)).sum()) - 2, 0.2)
     if not sample.replicated:
-        return max(between, 0.2)
+        return between
     pooled = float((information * (tau**2 + seeds + sample.gap) * sample.runs).sum()) - 2
     noise = float(seeds.mean())
-    share = (noise / (tau**2 + noise)) ** 2
-    return 1 / ((1 - share) / max(between, 0.2) + share / max(pooled, 0.2))
+    share = (noise / (tau**2 + noise)) ** 2 * min(between / 3, 1.0)
+    return 1 / ((1 - share) / between + share / max(pooled, 0.2))

@@ -212,6 +212,6 @@ def _from_parquet(name: str, data: bytes) -> Sheet:
         frame = pd.read_parquet(io.BytesIO(data), engine="pyarrow")
     except ImportError:
         raise UserError(name, "Parquet needs pyarrow", "pip install 'bscrit[parquet]'") from None
-    except Exception as error:  # damaged bytes surface as whatever C++ met first: OSError, ValueError, and more
+    except Exception as error:  # damaged bytes surface as whatever C++ met first, in no common class
         raise UserError(name, f"is a damaged Parquet file ({first_line(error)})", "export it again") from None
     return _from_frame(name, frame)

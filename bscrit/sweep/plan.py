@@ -231,7 +231,7 @@ class _Size:
         if self.known:
             power = 1.0 if self.spec.optimizer_at(self.batch_size)["use"] == "sgd" else 0.5
             return predict(self.known, self.batch_size, power)
-        return first_rates(self.spec.learning_rate.guess or self.spec.first_guess())
+        return first_rates(self.spec.first_guess())
 
     def _search(self, rates: Try, targets: tuple[float, ...]) -> list[Cohort]:
         lanes = tuple((lr, self._search_seed(rates.seed)) for lr in rates.rates)
@@ -262,8 +262,14 @@ class _Size:
         if not math.isfinite(steps):
             steps = self._incumbent(targets[-1])
         order = self._order("measure", done[-1].order.round + 1 if done else 0, lanes, targets, ())
-        noise = self.spec.noise.every if self.spec.noise.source != "none" and self.preflight.splits else 0
-        return self._cohort(self._capped(replace(order, noise_every=noise), CAP * steps))
+        order = replace(order, noise_every=self._noise_every(), noise_parts=self.spec.noise.parts)
+        return self._cohort(self._capped(order, CAP * steps))
+
+    def _noise_every(self) -> int:
+        """Steps between noise samples; 0 where a batch cannot be cut into equal parts."""
+        parts = range(2, self.spec.noise.parts + 1)
+        cuts = self.preflight.splits and any(self.batch_size % part == 0 for part in parts)
+        return self.spec.noise.every if cuts and self.spec.noise.source != "none" else 0
 
     def _order(
         self, role: str, number: int, lanes: tuple[tuple[float, int], ...], targets: tuple[float, ...],

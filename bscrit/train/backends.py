@@ -111,7 +111,12 @@ class Vmap:
     def evaluate(self) -> Tensor:
         if self._evaluates_as_one is None:
             self._evaluates_as_one = self._can_evaluate_as_one()
-        return self._evaluate_as_one() if self._evaluates_as_one else self._evaluate_one_by_one()
+        if self._evaluates_as_one:
+            try:
+                return self._evaluate_as_one()
+            except torch.OutOfMemoryError:
+                self._evaluates_as_one = False
+        return torch.stack([self._evaluate_lane(row) for row in range(len(self._stack.seeds))])
 
     def _can_evaluate_as_one(self) -> bool:
         """Whether the workload's evaluation can be vectorised; an error of its own shows lane by lane."""
@@ -137,9 +142,6 @@ class Vmap:
         with evaluating(self._model, _device(self._stack)):
             losses: Tensor = vmap(evaluate, in_dims=(0, 0), randomness="error")(parameters, buffers)
         return losses[: len(self._stack.seeds)]
-
-    def _evaluate_one_by_one(self) -> Tensor:
-        return torch.stack([self._evaluate_lane(row) for row in range(len(self._stack.seeds))])
 
     def _evaluate_lane(self, row: int) -> Tensor:
         return evaluate_alone(self._workload, self._model, self._stack.lane(row), _device(self._stack))

@@ -37,7 +37,8 @@ def seeded(device: torch.device, *numbers: int) -> Iterator[None]:
     sources = [torch.default_generator]
     if device.type == "cuda":
         torch.cuda.init()  # type: ignore[no-untyped-call]
-        sources.append(torch.cuda.default_generators[device.index or 0])
+        index = torch.cuda.current_device() if device.index is None else device.index
+        sources.append(torch.cuda.default_generators[index])
     before = [source.get_state() for source in sources]
     seed = mix(*numbers)
     try:

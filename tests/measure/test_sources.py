@@ -34,7 +34,7 @@ def network(workload, seed, dtype):
     return workload.model(seed).to(dtype)
 
 
-def squared_norm(workload, model, inputs, labels) -> float:
+def squared_norm(model, inputs, labels) -> float:
     loss = nn.functional.cross_entropy(model(inputs), labels)
     return sum(float(g.square().sum()) for g in torch.autograd.grad(loss, list(model.parameters())))
 
@@ -52,10 +52,10 @@ def test_norms_equal_those_of_single_models(backend, micro_batch):
         inputs, labels = workload.batch(seed, 3, 12)
         inputs = inputs.double()
         pieces = zip(inputs.split(3), labels.split(3), strict=True)
-        expected = np.mean([squared_norm(workload, model, x, y) for x, y in pieces])
+        expected = np.mean([squared_norm(model, x, y) for x, y in pieces])
         assert (n_small, n_big) == (3, 12)
         assert small == pytest.approx(expected, rel=1e-12)
-        assert big == pytest.approx(squared_norm(workload, model, inputs, labels), rel=1e-12)
+        assert big == pytest.approx(squared_norm(model, inputs, labels), rel=1e-12)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -229,6 +229,17 @@ def test_an_evaluation_that_cannot_be_vectorised_goes_lane_by_lane():
     assert stubborn.buffers["seen"].tolist() == [0.0] * 5
 
 
+def test_an_evaluation_of_all_lanes_that_does_not_fit_goes_lane_by_lane(monkeypatch):
+    lanes = lanes_of(regression("mlp"))
+    expected = lanes.evaluate()
+
+    def exhausted(*_, **__):
+        raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr("bscrit.train.backends.vmap", exhausted)
+    assert lanes.evaluate() == pytest.approx(expected, rel=1e-6)
+
+
 def test_loop_keeps_a_buffer_that_forward_replaces():
     lanes = train(lanes_of(Regression(Counting), backend="loop"), 0, 3)
     assert lanes.buffers["count"].tolist() == [3.0] * 5

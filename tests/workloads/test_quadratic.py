@@ -14,7 +14,7 @@ SGD = {"use": "sgd"}
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5])
 def test_mean_over_many_lanes_is_the_expected_loss(momentum):
-    """256 lanes of different seeds: four standard errors are about 3 %."""
+    """256 lanes of different seeds: four standard errors are at most 6 %."""
     workload = Quadratic()
     seeds = range(256)
     optimizer = {"use": "sgd", "momentum": momentum}
@@ -27,7 +27,7 @@ def test_mean_over_many_lanes_is_the_expected_loss(momentum):
             exact = workload.exact.loss(0.5, 16, step + 1, momentum=momentum)
             error = losses.std(ddof=1) / math.sqrt(len(losses))
             assert abs(losses.mean() - exact) < 4 * error
-            assert error < 0.01 * exact
+            assert error < 0.015 * exact
 
 
 def test_noise_is_fresh_in_every_step_seed_and_batch_size_and_the_same_when_asked_again():

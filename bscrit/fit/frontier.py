@@ -1,0 +1,136 @@
+"""The frontier of a family: at each batch size the crossings at the tuned learning rate.
+
+Rows on fresh seeds (role "measure") are taken where there are any. Otherwise it is the rate with most runs,
+among equals the fastest: choosing the fastest of noisy runs is biased fast, which `Tuned.chosen_by_speed`
+remembers.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from math import inf, log
+
+import numpy as np
+
+from bscrit.crossing import Crossing
+from bscrit.fit.crossings import Family, by_rate
+from bscrit.fit.likelihood import Floats
+
+FROM_THE_FIRST_POINT = log(100.0)  # a gap as wide as this says only that the target was met by then
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """One batch size at its tuned rate.
+
+    Attributes:
+        runs: at that rate, censored ones included.
+        rates: all rates tried here, ascending, diverged ones included; empty where the source names none.
+        diverged: those of them at which a run diverged.
+        chosen_by_speed: whether the same runs chose the rate and measure it.
+    """
+
+    batch_size: float
+    lr: float | None
+    runs: tuple[Crossing, ...]
+    rates: tuple[float, ...] = ()
+    diverged: tuple[float, ...] = ()
+    chosen_by_speed: bool = False
+
+    @property
+    def reached(self) -> bool:
+        return any(not run.censored for run in self.runs)
+
+    @property
+    def edge(self) -> str:
+        """"lowest" or "highest" where the tuned rate is the last that was tried on that side, else ""."""
+        if self.lr is None or len(self.rates) < 2:
+            return ""
+        return {self.rates[0]: "lowest", self.rates[-1]: "highest"}.get(self.lr, "")
+
+    @property
+    def beside_diverged(self) -> bool:
+        """Whether the next rate above diverged, or the tuned one itself did with another seed."""
+        above = [rate for rate in self.rates if self.lr is not None and rate >= self.lr][:2]
+        return any(rate in self.diverged for rate in above)
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """Tuned points ascending in batch size, and the batch sizes at which every rate diverged."""
+
+    points: tuple[Tuned, ...]
+    infeasible: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The runs of a frontier as arrays, one entry per run, ascending in batch size.
+
+    Attributes:
+        x: (k,) ln(batch size) of each point.
+        point: (r,) index of the point that a run belongs to.
+        y: (r,) ln(steps), the bound of a censored run.
+        side: (r,) +1 where the crossing lies beyond y, -1 where it lies before, 0 where it is known.
+        gap: (r,) width in ln(steps) of the interval between logged points that holds it.
+    """
+
+    x: Floats
+    point: np.ndarray
+    y: Floats
+    side: Floats
+    gap: Floats
+
+
+def choose(family: Family) -> Frontier:
+    """The tuned rate at every batch size."""
+    sizes: dict[float, list[Crossing]] = defaultdict(list)
+    for row in family.crossings:
+        sizes[row.batch_size].append(row)
+    lost: dict[float, set[float]] = defaultdict(set)
+    for batch_size, lr, _ in family.diverged:
+        lost[batch_size].update(() if lr is None else (lr,))
+    points = tuple(_tuned(size, sizes[size], lost[size]) for size in sorted(sizes))
+    return Frontier(points, tuple(sorted({size for size, *_ in family.diverged} - set(sizes))))
+
+
+def rows_of(frontier: Frontier) -> Rows:
+    """The frontier's runs as arrays."""
+    x = np.array([log(point.batch_size) for point in frontier.points])
+    runs = [(index, run) for index, point in enumerate(frontier.points) for run in point.runs]
+    y, side, gap = (np.array(column) for column in zip(*(_as_numbers(run) for _, run in runs), strict=True))
+    return Rows(x, np.array([index for index, _ in runs]), y, side, gap)
+
+
+def _as_numbers(run: Crossing) -> tuple[float, float, float]:
+    """(y, side, gap) of a run."""
+    if run.censored:
+        return log(run.steps), 1.0, 0.0
+    if not run.low < run.high:
+        return log(run.steps), 0.0, 0.0
+    if run.low <= 0 or log(run.high / run.low) > FROM_THE_FIRST_POINT:
+        return log(run.high), -1.0, 0.0
+    return log(run.steps), 0.0, log(run.high / run.low)
+
+
+def _tuned(size: float, rows: list[Crossing], lost: set[float]) -> Tuned:
+    rates = by_rate(rows)
+    measured = by_rate(row for row in rows if row.role == "measure")
+    candidates = measured or rates
+    lr = min(candidates, key=lambda rate: _rank(candidates[rate]))
+    known = sorted({rate for rate in rates if rate is not None} | lost)
+    return Tuned(
+        size,
+        lr,
+        tuple(candidates[lr]),
+        tuple(known),
+        tuple(sorted(lost)),
+        chosen_by_speed=not measured and len(rates) > 1,
+    )
+
+
+def _rank(runs: list[Crossing]) -> tuple[bool, int, float, float]:
+    """Smaller is better: some run arrived, more runs, faster; among equals the smaller rate."""
+    speed = float(np.median([inf if run.censored else log(run.steps) for run in runs]))
+    return (all(run.censored for run in runs), -len(runs), speed, runs[0].lr or 0.0)

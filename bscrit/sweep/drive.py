@@ -1,0 +1,236 @@
+"""Drive a sweep: plan, hand cohorts to the executor, read what came back, and plan again.
+
+All state is in the results folder. Killed at any moment and started again, the same command goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from bscrit.errors import UserError, UserErrors
+from bscrit.files import explaining, read_json, write_json, write_text
+from bscrit.preflight import Preflight
+from bscrit.record import Record, begin, end, read_record
+from bscrit.results import read_results
+from bscrit.spec import Spec, check
+from bscrit.sweep.executors import Answer, Executor
+from bscrit.sweep.executors.local import Local
+from bscrit.sweep.plan import Cohort, plan
+from bscrit.sweep.view import View
+
+ATTEMPTS = 2
+MOST_WORKERS = 4
+LOCK_SECONDS = 60.0
+POLL_SECONDS = 0.2
+
+
+@dataclass
+class Outcome:
+    """What a sweep left.
+
+    Attributes:
+        records: everything in the results folder.
+        new: names of the trials that trained now; the others were there already.
+        given_up: names of trials that failed, with the reason.
+        interrupted: whether it was told to leave before it ended.
+        seconds: it took.
+    """
+
+    records: list[Record]
+    preflight: Preflight
+    new: set[str] = field(default_factory=set)
+    given_up: dict[str, str] = field(default_factory=dict)
+    interrupted: bool = False
+    seconds: float = 0.0
+
+
+def drive(spec: Spec, out: Path, view: View) -> Outcome:
+    """Run the sweep in the results folder `out` until nothing is planned, or until it is told to leave.
+
+    Raises:
+        UserError: another sweep uses the folder; the workload cannot be built; the disk is full.
+        UserErrors: everything that preflight found wrong with the spec.
+    """
+    with explaining(out):
+        (out / "trials").mkdir(parents=True, exist_ok=True)
+    with locked(out, view) as lock, interruptible() as interrupted:
+        executor = Local(_slots(spec), spec.workload.folder, out / "workers.log", spec.compute.threads, lock)
+        try:
+            facts = look(spec, out, executor, view, interrupted)
+            if facts is None:
+                return Outcome(read_results(out), Preflight(), interrupted=True)
+            return _Drive(spec, out, facts, executor, view).run(interrupted)
+        finally:
+            executor.close()
+
+
+def look(
+    spec: Spec, out: Path, executor: Executor, view: View, interrupted: Callable[[], bool] = lambda: False
+) -> Preflight | None:
+    """Preflight: what a worker finds out; backends that were chosen before stay. None when interrupted."""
+    request = {
+        "use": spec.workload.use,
+        "settings": spec.workload.settings,
+        "device": spec.compute.device,
+        "dtype": spec.compute.dtype,
+        "lanes": spec.compute.lanes,
+        "micro_batch": spec.compute.micro_batch,
+        "first_seed": spec.sweep.first_seed,
+        "optimizers": [[size, spec.optimizer_at(size)] for size in spec.sweep.batch_sizes],
+    }
+    file = out / "preflight.json"
+    before = Preflight.from_dict(read_json(file)) if file.exists() else None
+    view.note("looking at the workload")
+    executor.submit({"call": "preflight", "request": request})
+    answers: list[Answer] = []
+    while not answers:
+        if interrupted():
+            return None
+        answers = executor.poll(POLL_SECONDS)
+    answer = answers[0]
+    if answer.done is None:
+        where, what, remedy = answer.error
+        raise UserError(where or "preflight", what, remedy or f"see {out / 'workers.log'}")
+    facts = Preflight.from_dict(answer.done["facts"])
+    if before is not None and before.fingerprint == facts.fingerprint and before.device == facts.device:
+        facts = replace(facts, backends={**facts.backends, **before.backends})
+    errors, warnings = check(spec, facts)
+    if errors:
+        raise UserErrors(errors)
+    for line in (*warnings, *facts.notes):
+        view.note(line)
+    write_json(file, facts.to_dict())
+    write_text(out / "spec.toml", spec.source.to_toml())
+    return facts
+
+
+@contextlib.contextmanager
+def locked(out: Path, view: View) -> Iterator[tuple[int, ...]]:
+    """Hold the results folder alone. Workers inherit the lock, so one that outlives its sweep still counts."""
+    try:
+        import fcntl
+    except ImportError:  # no such locks on this system
+        yield ()
+        return
+    with explaining(out), (out / ".lock").open("a") as stream:
+        deadline, told = time.monotonic() + LOCK_SECONDS, False
+        while True:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                if error.errno not in (errno.EAGAIN, errno.EACCES):
+                    break  # a file system without locks
+            if time.monotonic() > deadline:
+                raise UserError(str(out), "is in use by another sweep", "wait for it, or choose another --out")
+            if not told:
+                view.note(f"waiting for another sweep to leave {out}")
+                told = True
+            time.sleep(0.2)
+        yield (stream.fileno(),)
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C, SIGTERM and SIGUSR2 ask the sweep to leave; a second Ctrl-C is an ordinary one."""
+    caught: list[int] = []
+
+    def handler(number: int, _: object) -> None:
+        caught.append(number)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR2]
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield lambda: bool(caught)
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+class _Drive:
+    def __init__(self, spec: Spec, out: Path, facts: Preflight, executor: Executor, view: View) -> None:
+        self.spec, self.out, self.facts, self.executor, self.view = spec, out, facts, executor, view
+        self.records = {record.trial.name: record for record in read_results(out)}
+        self.running: dict[int, Cohort] = {}
+        self.failures: Counter[str] = Counter()
+        self.outcome = Outcome([], facts)
+        self.began = time.monotonic()
+
+    def run(self, interrupted: Callable[[], bool]) -> Outcome:
+        while not interrupted():
+            self._submit()
+            if not self.running:
+                break
+            for answer in self.executor.poll(POLL_SECONDS):
+                self._take(answer)
+            self.view.update(list(self.running.values()), list(self.records.values()), self.out)
+        self.outcome.interrupted = interrupted()
+        self.outcome.records = list(self.records.values())
+        self.outcome.seconds = time.monotonic() - self.began
+        return self.outcome
+
+    def _submit(self) -> None:
+        """Begin what is planned and does not run yet, as far as there are free workers."""
+        busy = {trial.name for cohort in self.running.values() for trial in cohort.trials}
+        for cohort in plan(self.spec, self.facts, self.records.values(), self.outcome.given_up):
+            if len(self.running) >= self.executor.slots:
+                return
+            if any(trial.name in busy for trial in cohort.trials):
+                continue
+            for trial in cohort.trials:
+                known = self.records.get(trial.name)
+                if known is None or not known.finished or known.order != cohort.order:
+                    begin(self._folder(trial.name), trial, cohort.order)
+                    self.records[trial.name] = Record(trial, cohort.order, folder=self._folder(trial.name))
+                    self.outcome.new.add(trial.name)
+            folders = [str(self._folder(trial.name)) for trial in cohort.trials]
+            self.running[self.executor.submit({"call": "train", "folders": folders})] = cohort
+            self.view.begun(cohort)
+
+    def _take(self, answer: Answer) -> None:
+        cohort = self.running.pop(answer.request)
+        if answer.by == "user":
+            raise UserError(*answer.error)
+        for trial in cohort.trials:
+            record = read_record(self._folder(trial.name))
+            if record is not None and not record.finished and answer.by:
+                record = self._failed(record, answer)
+            if record is not None:
+                self.records[trial.name] = record
+        self.view.ended(cohort, [self.records[trial.name] for trial in cohort.trials])
+
+    def _failed(self, record: Record, answer: Answer) -> Record:
+        """Close a trial whose worker failed; the plan asks for it again until it failed too often."""
+        name, folder = record.trial.name, self._folder(record.trial.name)
+        self.failures[name] += 1
+        if answer.by == "worker":
+            with (folder / "log.txt").open("a", encoding="utf-8") as log:
+                log.write(answer.error[1] + "\n")
+        end(folder, "failed", answer.error[1], {"attempts": self.failures[name]})
+        if self.failures[name] >= ATTEMPTS:
+            self.outcome.given_up[name] = answer.error[1]
+        return read_record(folder) or record
+
+    def _folder(self, name: str) -> Path:
+        return self.out / "trials" / name
+
+
+def _slots(spec: Spec) -> int:
+    if spec.compute.workers != "auto":
+        return int(spec.compute.workers)
+    visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    if spec.compute.device != "cpu" and visible:
+        return len(visible)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores // spec.compute.threads, MOST_WORKERS))
+
+

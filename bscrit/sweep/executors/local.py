@@ -1,0 +1,147 @@
+"""Worker processes on this machine: warm, so that torch is imported once each and not once a trial."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bscrit.sweep.executors import Answer
+
+GRACE_SECONDS = 60.0
+
+
+class Local:
+    """Up to `slots` workers; one that died is replaced.
+
+    Args:
+        slots: workers at the same time.
+        folder: of the spec, where a user's own workload is found.
+        log: file that collects what workers and workloads print.
+        threads: CPU threads of each worker.
+        keep_open: file descriptors that workers inherit: a lock on the results that outlives this process.
+    """
+
+    def __init__(
+        self, slots: int, folder: Path, log: Path, threads: int = 1, keep_open: Sequence[int] = ()
+    ) -> None:
+        self.slots = slots
+        self._folder = folder
+        self._log = log
+        self._threads = threads
+        self._keep_open = tuple(keep_open)
+        self._numbers = itertools.count()
+        self._workers = [self._start(place) for place in range(slots)]
+
+    def submit(self, request: Mapping[str, Any]) -> int:
+        place = next(place for place, worker in enumerate(self._workers) if worker.request is None)
+        worker = self._workers[place]
+        if worker.process.poll() is not None:
+            worker = self._workers[place] = self._start(place)
+        worker.request = next(self._numbers)
+        assert worker.process.stdin is not None
+        # A worker that dies right now is found dead by the next poll.
+        with contextlib.suppress(BrokenPipeError):
+            worker.process.stdin.write(json.dumps(dict(request)).encode() + b"\n")
+            worker.process.stdin.flush()
+        return worker.request
+
+    def poll(self, seconds: float) -> list[Answer]:
+        busy = {worker.output: worker for worker in self._workers if worker.request is not None}
+        ready, _, _ = select.select(list(busy), [], [], seconds)
+        return [answer for output in ready if (answer := busy[output].read()) is not None]
+
+    def close(self) -> None:
+        for worker in self._workers:
+            with contextlib.suppress(BrokenPipeError, OSError):
+                if worker.process.stdin is not None:
+                    worker.process.stdin.close()
+        deadline = time.monotonic() + GRACE_SECONDS
+        for worker in self._workers:
+            if worker.request is None:
+                worker.process.terminate()
+            try:
+                worker.process.wait(max(deadline - time.monotonic(), 0.1))
+            except subprocess.TimeoutExpired:
+                worker.end()
+            if worker.process.stdout is not None:
+                worker.process.stdout.close()
+
+    def _start(self, place: int) -> _Worker:
+        environment = {**os.environ, "OMP_NUM_THREADS": str(self._threads), **_own_device(place)}
+        with self._log.open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "bscrit.train.worker", "--path", str(self._folder)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+                pass_fds=self._keep_open,
+                env=environment,
+            )
+        return _Worker(process)
+
+
+@dataclass
+class _Worker:
+    process: subprocess.Popen[bytes]
+    request: int | None = None
+    received: bytes = b""
+
+    @property
+    def output(self) -> int:
+        assert self.process.stdout is not None
+        return self.process.stdout.fileno()
+
+    def read(self) -> Answer | None:
+        """The answer to the request at hand, None while it is not whole."""
+        assert self.request is not None
+        chunk = os.read(self.output, 1 << 16)
+        self.received += chunk
+        if b"\n" in self.received:
+            line, _, self.received = self.received.partition(b"\n")
+            answer, request, self.request = json.loads(line), self.request, None
+            if "error" in answer:
+                return Answer(request, error=tuple(answer["error"]), by=answer["of"])
+            return Answer(request, done=answer)
+        if chunk:
+            return None
+        request, self.request = self.request, None
+        code = self.process.wait()
+        return Answer(request, error=("", explain_exit(code), ""), by="worker")
+
+    def end(self) -> None:
+        """End the worker and whatever it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def explain_exit(code: int) -> str:
+    """What an exit status means, in words.
+
+    >>> explain_exit(-9)
+    'the worker was killed by SIGKILL, likely for lack of memory'
+    """
+    code = -(code - 128) if code > 128 else code
+    if code >= 0:
+        return f"the worker ended with exit status {code}"
+    name = signal.Signals(-code).name if -code in {s.value for s in signal.Signals} else f"signal {-code}"
+    likely = ", likely for lack of memory" if name == "SIGKILL" else ""
+    return f"the worker was killed by {name}{likely}"
+
+
+def _own_device(place: int) -> dict[str, str]:
+    """Where several GPUs are visible, each worker sees one of them: two runs never share a GPU."""
+    visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    return {"CUDA_VISIBLE_DEVICES": visible[place % len(visible)]} if len(visible) > 1 else {}

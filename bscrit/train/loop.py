@@ -1,0 +1,263 @@
+"""The training loop: one cohort of lanes in lockstep, from its folders to its endings.
+
+An interrupted cohort goes on bit for bit: batches are functions of the step, a checkpoint holds the rest,
+and the judge sees at each step exactly what it would have seen without the interruption.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+
+from bscrit.curve import HEADER, Curve, curve_line, read_curve
+from bscrit.files import explaining, replacing, whole_lines, write_text
+from bscrit.noise import HEADER as NOISE_HEADER
+from bscrit.noise import noise_line
+from bscrit.record import Order, end, read_order, read_record
+from bscrit.train.judge import Ending, evaluation_after, judge
+from bscrit.train.lanes import Lanes
+from bscrit.train.schedule import factor
+from bscrit.train.workload import Workload
+from bscrit.trial import Trial
+
+CHECKPOINT_SECONDS = 20.0
+
+
+def train(
+    folders: Sequence[Path],
+    workload: Workload,
+    facts: Mapping[str, Any],
+    interrupted: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Train the cohort in these folders until every lane has ended.
+
+    Args:
+        workload: prepared for the device of the order.
+        facts: what the records shall say besides what the loop knows.
+        interrupted: asked after every step; the cohort then leaves a checkpoint and returns.
+
+    Returns:
+        Whether the cohort ended; False when it was interrupted.
+    """
+    cohort = _Cohort([_Lane.read(folder) for folder in folders], workload, facts)
+    with contextlib.ExitStack() as open_files:
+        cohort.start(open_files)
+        while cohort.live:
+            if interrupted():
+                cohort.save()
+                return False
+            cohort.step()
+    cohort.checkpoint.unlink(missing_ok=True)
+    return True
+
+
+@dataclass
+class _Lane:
+    """One trial's folder while it is open."""
+
+    folder: Path
+    trial: Trial
+    order: Order
+    ending: Ending | None = None
+    rows: list[tuple[float, float, float, float]] = field(default_factory=list)
+    curve_file: IO[str] | None = None
+    noise_file: IO[str] | None = None
+
+    @classmethod
+    def read(cls, folder: Path) -> _Lane:
+        trial, order = read_order(folder)
+        record = read_record(folder)
+        lane = cls(folder, trial, order)
+        if record is not None and record.finished:
+            lane.ending = Ending(record.status, record.reason)
+            c = record.curve
+            lane.rows = list(zip(c.steps, c.examples, c.loss, c.seconds, strict=True))
+        return lane
+
+    def begin(self, step: int, files: contextlib.ExitStack) -> None:
+        """Open the streams, cut back to what was known at `step`."""
+        curve = read_curve(self.folder / "curve.csv").until(step) if step else None
+        if curve is not None:
+            self.rows = list(zip(curve.steps, curve.examples, curve.loss, curve.seconds, strict=True))
+        self.curve_file = files.enter_context(_stream(self.folder / "curve.csv", HEADER, step))
+        if self.order.noise_every:
+            self.noise_file = files.enter_context(_stream(self.folder / "noise.csv", NOISE_HEADER, step - 1))
+
+    def curve(self, step: float) -> Curve:
+        table = np.array([row for row in self.rows if row[0] <= step], dtype=float).reshape(-1, 4)
+        return Curve(*table.T)
+
+    @property
+    def last(self) -> float:
+        return self.rows[-1][0] if self.rows else -1.0
+
+
+class _Cohort:
+    """The lanes of one order, those that still train and those that have ended."""
+
+    def __init__(self, lanes: Sequence[_Lane], workload: Workload, facts: Mapping[str, Any]) -> None:
+        self.lanes = list(lanes)
+        self.order = lanes[0].order
+        self.trial = lanes[0].trial
+        self.workload = workload
+        self.facts = facts
+        self.live = [row for row, lane in enumerate(self.lanes) if lane.ending is None]
+        self.checkpoint = self.lanes[0].folder / "checkpoint.pt"
+        self.steps = 0
+        self.seconds = 0.0
+
+    def start(self, files: contextlib.ExitStack) -> None:
+        """Build the live lanes, from the checkpoint where there is one, and make the first evaluation."""
+        if not self.live:
+            return
+        saved = _load(self.checkpoint)
+        names = [self.lanes[row].trial.name for row in self.live]
+        resumed = saved is not None and set(names) <= set(saved["names"])
+        rows = [saved["names"].index(name) for name in names] if resumed else []
+        self.stack = Lanes(
+            self.workload,
+            seeds=[self.lanes[row].trial.seed for row in self.live],
+            lrs=[self.lanes[row].trial.lr for row in self.live],
+            batch_size=self.trial.batch_size,
+            optimizer=self.trial.optimizer,
+            backend=self.order.backend,
+            device=self.order.device,
+            dtype=self.trial.dtype,
+            micro_batch=self.order.micro_batch or None,
+        )
+        if saved is not None and resumed:
+            self.steps, self.seconds = saved["steps"], saved["seconds"]
+            self.stack.load_state_dict(saved["lanes"])
+            self.stack.keep(rows)
+        self.began = self.saved = time.monotonic()
+        for row in self.live:
+            self.lanes[row].begin(self.steps, files)
+        self.next_evaluation = evaluation_after(self.steps)
+        if not resumed:
+            self._evaluate()
+
+    def step(self) -> None:
+        """One update of every live lane, and what is due after it."""
+        if self.order.noise_every and self.steps % self.order.noise_every == 0:
+            self._measure_noise()
+        self.stack.step(self.steps, factor(self.trial.schedule, self.steps, self.trial.batch_size))
+        self.steps += 1
+        if self.steps >= self.next_evaluation or self.steps >= self.order.max_steps:
+            self._evaluate()
+            self.next_evaluation = evaluation_after(self.steps)
+        if self.live and time.monotonic() - self.saved > CHECKPOINT_SECONDS:
+            self.save()
+
+    def save(self) -> None:
+        """Write the checkpoint beside and rename it: the previous one stays until this one is whole."""
+        state = {
+            "steps": self.steps,
+            "seconds": self._elapsed(),
+            "names": [self.lanes[row].trial.name for row in self.live],
+            "lanes": self.stack.state_dict(),
+        }
+        for row in self.live:
+            _sync(self.lanes[row].curve_file)
+            _sync(self.lanes[row].noise_file)
+        with replacing(self.checkpoint) as stream:
+            torch.save(state, stream)
+        self.saved = time.monotonic()
+
+    def _evaluate(self) -> None:
+        seconds, examples = self._elapsed(), self.steps * self.trial.batch_size
+        for row, loss in zip(self.live, self.stack.evaluate(), strict=True):
+            lane = self.lanes[row]
+            lane.rows.append((self.steps, examples, float(loss), seconds))
+            line = curve_line(self.steps, examples, float(loss), self.trial.batch_size, self._lr(lane), seconds)
+            _write(lane.curve_file, line, lane.folder / "curve.csv")
+        self._judge()
+
+    def _judge(self) -> None:
+        """What the judge sees are curves up to now, also of lanes that ended later before an interruption."""
+        curves = [lane.curve(self.steps) for lane in self.lanes]
+        known = [lane.ending if lane.last <= self.steps else None for lane in self.lanes]
+        found = judge(self.order, curves, known)
+        kept = []
+        for place, row in enumerate(self.live):
+            ending, lane = found[row], self.lanes[row]
+            if ending is None:
+                kept.append(place)
+                continue
+            lane.ending = ending
+            _sync(lane.curve_file)
+            end(lane.folder, ending.status, ending.reason, {**self.facts, **self._facts()})
+        if len(kept) < len(self.live):
+            self.live = [self.live[place] for place in kept]
+            if kept:
+                self.stack.keep(kept)
+
+    def _measure_noise(self) -> None:
+        examples = self.steps * self.trial.batch_size
+        for row, sample in zip(self.live, self.stack.noise(self.steps, self.order.noise_parts), strict=True):
+            lane = self.lanes[row]
+            _write(lane.noise_file, noise_line(self.steps, examples, "identity", *sample), lane.folder / "noise.csv")
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "steps": self.steps,
+            "examples": self.steps * self.trial.batch_size,
+            "seconds": round(self._elapsed(), 3),
+            "backend": self.stack.backend,
+            "micro_batch": self.stack.micro_batch or self.trial.batch_size,
+        }
+
+    def _lr(self, lane: _Lane) -> float:
+        return lane.trial.lr * factor(self.trial.schedule, max(self.steps - 1, 0), self.trial.batch_size)
+
+    def _elapsed(self) -> float:
+        return self.seconds + time.monotonic() - self.began
+
+
+@contextlib.contextmanager
+def _stream(path: Path, header: str, step: float) -> Any:
+    """A file to append to, holding the header and its whole lines up to `step` (none before step 1)."""
+    kept = [line for line in whole_lines(path)[1:] if step > 0 and _step(line) <= step]
+    write_text(path, "\n".join([header, *kept]) + "\n")
+    with path.open("a", buffering=1, encoding="utf-8") as stream:
+        yield stream
+
+
+def _step(line: str) -> float:
+    try:
+        return float(line.partition(",")[0])
+    except ValueError:
+        return float("inf")
+
+
+def _write(stream: IO[str] | None, line: str, path: Path) -> None:
+    assert stream is not None
+    with explaining(path):
+        stream.write(line)
+
+
+def _sync(stream: IO[str] | None) -> None:
+    if stream is not None:
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _load(path: Path) -> dict[str, Any] | None:
+    """The checkpoint, None where there is none that can be read: the cohort then starts anew."""
+    try:
+        state = torch.load(path, weights_only=True)
+    except (OSError, RuntimeError, EOFError, ValueError, KeyError, AttributeError):
+        return None
+    except Exception as error:  # UnpicklingError, of whatever module torch takes it from
+        if "npickling" in type(error).__name__:
+            return None
+        raise
+    whole = isinstance(state, dict) and {"steps", "seconds", "names", "lanes"} <= set(state)
+    return state if whole else None

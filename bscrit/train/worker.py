@@ -1,0 +1,101 @@
+"""A worker: a process that imports torch once and then trains one cohort after the other.
+
+It reads requests, one JSON object a line, from standard input, and answers each with one line on standard
+output; what the workload prints goes to standard error. When its input ends, because the sweep asked it to
+leave or died, it leaves a checkpoint and goes.
+
+    python -m bscrit.train.worker --path FOLDER_OF_THE_SPEC
+    {"call": "train", "folders": ["results/x/trials/b00004-..."]}     ->  {"done": true}
+    {"call": "preflight", "request": {...}}                           ->  {"facts": {...}}
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+# Two threads that spin for work make neighbours' steps many times slower; set before torch is imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+import torch
+
+from bscrit.errors import UserError
+from bscrit.record import read_order
+from bscrit.train.lanes import tune_allocator
+from bscrit.train.loading import load_workload
+from bscrit.train.loop import train
+from bscrit.train.preflight import preflight, versions
+from bscrit.train.workload import Workload
+
+_workloads: dict[str, Workload] = {}
+
+
+def run(folders: Sequence[Path], leave: threading.Event | None = None) -> bool:
+    """Train the cohort that lies in these folders; False when told to leave before it ended."""
+    trial, order = read_order(folders[0])
+    text = json.dumps([trial.workload, trial.settings, order.device], sort_keys=True)
+    if text not in _workloads:
+        workload = load_workload(trial.workload, trial.settings)
+        workload.prepare(order.device)
+        _workloads[text] = workload
+    facts = {"device": order.device, "dtype": trial.dtype, "unit": _workloads[text].unit, "versions": versions()}
+    return train(folders, _workloads[text], facts, leave.is_set if leave else lambda: False)
+
+
+def main(arguments: Sequence[str]) -> None:
+    answers = _claim_output()
+    for folder in arguments[1:]:
+        sys.path.insert(0, folder)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the sweep's to handle, and it tells us
+    tune_allocator()
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    leave = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: leave.set())
+    requests: queue.Queue[dict[str, Any] | None] = queue.Queue()
+    threading.Thread(target=_listen, args=(requests, leave), daemon=True).start()
+    while not leave.is_set() and (request := requests.get()) is not None:
+        answers.write(json.dumps(_answer(request, leave)) + "\n")
+        answers.flush()
+
+
+def _answer(request: Mapping[str, Any], leave: threading.Event) -> dict[str, Any]:
+    try:
+        if request["call"] == "preflight":
+            return {"facts": preflight(request["request"]).to_dict()}
+        return {"done": run([Path(folder) for folder in request["folders"]], leave)}
+    except UserError as error:
+        traceback.print_exc()
+        return {"error": [error.where, error.what, error.remedy], "of": "user"}
+    except Exception as error:
+        text = traceback.format_exc()
+        sys.stderr.write(text)
+        for folder in request.get("folders", ()):
+            with open(Path(folder) / "log.txt", "a", encoding="utf-8") as log:  # noqa: PTH123
+                log.write(text)
+        return {"error": ["", f"{type(error).__name__}: {error}", ""], "of": "trial"}
+
+
+def _listen(requests: queue.Queue[dict[str, Any] | None], leave: threading.Event) -> None:
+    for line in sys.stdin:
+        requests.put(json.loads(line))
+    leave.set()
+    requests.put(None)
+
+
+def _claim_output() -> IO[str]:
+    """Our own standard output, out of reach of what a workload prints."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return answers
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
