@@ -46,7 +46,7 @@ class Source:
         """The tables as TOML, with what the command line set: reading it gives the same sweep."""
         tables = []
         for table, keys in self.data.items():
-            lines = [f"{_name(key)} = {_toml(value)}" for key, value in keys.items()]
+            lines = [f"{_name(key)} = {_whole(value)}" for key, value in keys.items()]
             tables.append("\n".join([f"[{table}]", *lines]) + "\n")
         return "\n".join(tables)
 

@@ -195,10 +195,10 @@ class NoiseTable(Table):
     )
     metric: Literal["identity"] = Field(default="identity", description="Geometry in which norms are taken.")
     parts: Annotated[int, Whole(low=2, high=4096)] = Field(
-        default=8, description="Parts into which a batch is split for a noise sample."
+        default=4, description="Parts into which a batch is split for a noise sample."
     )
     every: Annotated[int, Whole(low=1)] = Field(
-        default=20, description="Steps from one noise sample to the next."
+        default=40, description="Steps from one noise sample to the next."
     )
 
 

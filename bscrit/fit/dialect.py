@@ -146,13 +146,13 @@ def _rows(name: str, lines: Iterator[str], separator: str) -> Iterator[list[str]
 
 
 def _separator(sample: Sequence[str]) -> str:
-    """The separator that cuts most lines into as many cells as the header, and into most cells."""
+    """The separator that cuts most lines into as many cells as the header, and into most; spaces come last."""
 
     def score(separator: str) -> tuple[float, int]:
         rows = list(_rows("", iter(sample), separator))
         width = len(rows[0]) if rows else 0
         whole = sum(len(row) == width for row in rows)
-        return (whole / len(rows), width) if width > 1 else (0.0, 0)
+        return (whole / len(rows), width * (separator != " ")) if width > 1 else (0.0, 0)
 
     return max(SEPARATORS, key=score)
 

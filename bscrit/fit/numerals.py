@@ -115,7 +115,7 @@ def distinct(series: pd.Series[Any]) -> tuple[NDArray[np.intp], list[str]]:
 
 def _text(value: object) -> str:
     """A cell as text, a whole number without its decimal point."""
-    return f"{value:.15g}" if isinstance(value, float) else str(value)
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 _GAP = re.compile(r"(?<=\d)[\s'’_](?=\d{3}(?!\d))")

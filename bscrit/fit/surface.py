@@ -142,16 +142,15 @@ class Region:
     bottom: Floats
     top: Floats
 
-    def extent(self, offset: Callable[[Floats], Floats], falls: bool, rises: bool) -> tuple[float, float]:
+    def extent(self, offset: Callable[[Floats], Floats], falls: bool) -> tuple[float, float]:
         """Range of a + offset(beta) over the region.
 
-        `falls` and `rises` say whether the combination runs away as beta does towards its open end, so that
-        the range is open there too: ln s_min falls for ever as b_crit grows, ln e_min as it shrinks.
+        `falls` says that the combination falls for ever towards an open end of the region, so that its range
+        is open below: ln s_min does as b_crit grows, ln e_min as b_crit shrinks.
         """
         shift = offset(self.beta)
-        low = -np.inf if falls else _peak(-(self.bottom + shift), self.beta)
-        high = np.inf if rises else _peak(self.top + shift, self.beta)
-        return (-low if low != -np.inf else low), high
+        high = _peak(self.top + shift, self.beta)
+        return -np.inf if falls else -_peak(-(self.bottom + shift), self.beta), high
 
 
 def climb(sample: Sample, sigma: Floats, tau: Floats, start: float, tolerance: float = 1e-12) -> Optimum:

@@ -1,0 +1,123 @@
+"""Crossings -> a report: the one function behind the command, the sweep's closing table and notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import exp, log, sqrt
+
+import numpy as np
+
+from bscrit.crossing import Crossing
+from bscrit.fit.caveats import Findings, caveats
+from bscrit.fit.crossings import Evidence, Family, Setting, families
+from bscrit.fit.diagnostics import diagnose
+from bscrit.fit.frontier import Frontier, Rows, choose, rows_of
+from bscrit.fit.hyperbola import CONFIDENCE, Hyperbola, fit_hyperbola
+from bscrit.fit.identify import estimates, judge
+from bscrit.fit.likelihood import Floats
+from bscrit.fit.result import Estimate, Fit, Point, Report
+from bscrit.fit.robust import belongs
+from bscrit.fit.sample import summarise
+
+
+def fit_crossings(
+    rows: Sequence[Crossing],
+    *,
+    source: str = "",
+    unit: str = "example",
+    targets: Sequence[float] | None = None,
+    diverged: Sequence[Setting] = (),
+    horizons: Sequence[str] = (),
+    notes: Sequence[str] = (),
+) -> Report:
+    """Fit every group and target of some crossings.
+
+    Args:
+        rows: one per run and target, in any order.
+        source: as the user named it, for the report.
+        unit: what a batch size counts.
+        targets: those to fit; all by default.
+        diverged: (batch size, learning rate, group) of runs that diverged.
+        horizons: schedules that depend on the planned length of a run.
+        notes: what to tell the reader about the source.
+    """
+    wanted = None if targets is None else set(targets)
+    chosen = tuple(row for row in rows if wanted is None or row.target in wanted)
+    evidence = Evidence(chosen, tuple(diverged), tuple(horizons), tuple(notes))
+    return fit_evidence(evidence, source=source, unit=unit)
+
+
+def fit_evidence(evidence: Evidence, *, source: str = "", unit: str = "example") -> Report:
+    """Fit every group and target of what a source says."""
+    fits = tuple(fit_family(family, unit, evidence.horizons) for family in families(evidence))
+    return Report(source, unit, fits, evidence.notes)
+
+
+def fit_family(family: Family, unit: str = "example", horizons: Sequence[str] = ()) -> Fit:
+    """Fit one frontier."""
+    frontier = choose(family)
+    rows = rows_of(frontier)
+    keep = belongs(rows)
+    curve = fit_hyperbola(summarise(rows, keep))
+    verdict = judge(curve)
+    values = estimates(curve, verdict)
+    diagnostics = diagnose(curve)
+    findings = Findings(frontier, rows, keep, curve, verdict, values, diagnostics, unit, tuple(horizons))
+    return Fit(
+        group=dict(family.group),
+        target=family.target,
+        verdict=verdict,
+        **values,
+        sigma=_scatter(curve),
+        points=_points(frontier, rows, keep),
+        caveats=caveats(findings),
+        diagnostics=diagnostics,
+        region=curve.joint if curve and verdict == "identified" else (),
+        curve=curve,
+    )
+
+
+def _scatter(curve: Hyperbola | None) -> Estimate:
+    """Scatter of a batch size's ln(steps) about the curve, with the interval of its chi-squared."""
+    if curve is None:
+        return Estimate(None)
+    from scipy.special import chdtri
+
+    scatter = curve.scatter
+    value = sqrt(scatter.tau**2 + scatter.sigma**2 * float((1 / curve.sample.runs).mean()))
+    tail = (1 - CONFIDENCE) / 2
+    low, high = (value * sqrt(scatter.freedom / float(chdtri(scatter.freedom, q))) for q in (tail, 1 - tail))
+    return Estimate(value, low, high if np.isfinite(high) else None)
+
+
+def _points(frontier: Frontier, rows: Rows, keep: np.ndarray) -> tuple[Point, ...]:
+    """One point per batch size: the geometric mean of the runs that take part and met the target."""
+    return tuple(
+        _point(tuned, rows.y[here], rows.side[here], keep[here])
+        for index, tuned in enumerate(frontier.points)
+        for here in [rows.point == index]
+    )
+
+
+def _point(tuned, y: Floats, side: Floats, keep: np.ndarray) -> Point:  # type: ignore
+    from scipy.special import stdtrit
+
+    taking_part = keep if keep.any() else np.ones(len(y), bool)
+    known = taking_part & (side <= 0)
+    steps = exp(float(y[known].mean())) if known.any() else exp(float(y[taking_part].max()))
+    low = high = None
+    n = int(known.sum())
+    if n > 1:
+        error = float(y[known].std(ddof=1)) / sqrt(n) * float(stdtrit(n - 1, (1 + CONFIDENCE) / 2))
+        low, high = exp(log(steps) - error), exp(log(steps) + error)
+    return Point(
+        batch_size=tuned.batch_size,
+        steps=steps,
+        examples=steps * tuned.batch_size,
+        lr=tuned.lr,
+        runs=len(y),
+        censored=int((side > 0).sum()),
+        low=low,
+        high=high,
+        robust_weight=float(keep.mean()),
+    )

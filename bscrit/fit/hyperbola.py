@@ -1,0 +1,118 @@
+"""S = s_min (1 + b_crit / B), E = e_min (1 + B / b_crit): the fit of one frontier, with its intervals.
+
+McCandlish et al. 2018, equation 2.11. The fit is made in ln S, never in S: with the scatter of real runs a
+linear fit is off several times. Intervals are profile likelihoods, their limits quantiles of Student's t
+with the degrees of freedom that the scatter was estimated with. With one uncensored run per batch size all
+this is ordinary least squares of ln S on (ln s_min, ln b_crit).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import exp, inf
+
+import numpy as np
+
+from bscrit.fit.likelihood import Floats, Sample
+from bscrit.fit.result import Estimate
+from bscrit.fit.scatter import Scatter, estimate
+from bscrit.fit.surface import Optimum, Region, Surface
+
+CONFIDENCE = 0.95
+FEWEST = 3  # batch sizes with a known crossing; fewer leave nothing to judge the scatter by
+
+
+@dataclass(frozen=True)
+class Hyperbola:
+    """The fitted curve of one frontier.
+
+    Attributes:
+        sample: what was fitted.
+        scatter: of seeds and tuning.
+        best: most likely (ln s_min, ln b_crit).
+        region: where the likelihood is within the 95 % limit of a single quantity.
+    """
+
+    sample: Sample
+    scatter: Scatter
+    best: Optimum
+    region: Region
+    surface: Surface = field(repr=False, compare=False)
+
+    @property
+    def beta(self) -> float:
+        """ln b_crit."""
+        return float(self.best.beta[0])
+
+    @property
+    def s_min(self) -> Estimate:
+        return self._estimate(lambda beta: np.zeros_like(beta), falls=self.region.high == inf)
+
+    @property
+    def e_min(self) -> Estimate:
+        return self._estimate(lambda beta: beta, falls=self.region.low == -inf)
+
+    @property
+    def b_crit(self) -> Estimate:
+        low, high = self.region.low, self.region.high
+        return Estimate(exp(self.beta), _finite(low), _finite(high))
+
+    def steps(self, batch_size: float) -> Estimate:
+        """S at any batch size; times `batch_size` it is E."""
+        x = float(np.log(batch_size))
+        return self._estimate(lambda beta: np.logaddexp(0.0, beta - x))
+
+    @property
+    def p(self) -> Floats:
+        """(k,) share of a batch size's steps that noise costs, 1/(1 + B/b_crit): 1 in perfect scaling, 0 on the plateau."""
+        return _share(self.sample.x, self.beta)
+
+    @cached_property
+    def joint(self) -> tuple[tuple[float, float], ...]:
+        """95 % joint region as (s_min, b_crit) pairs around its edge, closed; empty where it is open."""
+        drop = joint_drop(self.scatter.freedom)
+        region = self.surface.walk(self.best, drop)
+        if not (-inf < region.low and region.high < inf):
+            return ()
+        a = np.concatenate([region.top, region.bottom[::-1]])
+        beta = np.concatenate([region.beta, region.beta[::-1]])
+        return tuple(zip(np.exp(a).tolist(), np.exp(beta).tolist(), strict=True))
+
+    def _estimate(self, offset: Callable[[Floats], Floats], falls: bool = False) -> Estimate:
+        low, high = self.region.extent(offset, falls)
+        value = float(self.best.a[0]) + float(offset(self.best.beta)[0])
+        return Estimate(exp(value), _finite(min(low, value)), exp(max(high, value)))
+
+
+def fit_hyperbola(sample: Sample) -> Hyperbola | None:
+    """Fit a frontier; None where fewer than three batch sizes have a known crossing."""
+    if (sample.n > 0).sum() < FEWEST:
+        return None
+    scatter = estimate(sample)
+    surface = Surface(sample, scatter.sigma, scatter.tau)
+    best = surface.optimum()
+    region = surface.walk(best, single_drop(scatter.freedom))
+    return Hyperbola(sample, scatter, best, region, surface)
+
+
+def single_drop(freedom: float) -> float:
+    """Fall of the log likelihood at the ends of a 95 % interval: half the square of Student's t."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) ** 2 / 2
+
+
+def joint_drop(freedom: float) -> float:
+    """Fall of the log likelihood around a 95 % region of two parameters: the F(2, freedom) quantile."""
+    tail = 1 - CONFIDENCE
+    return freedom / 2 * (tail ** (-2 / freedom) - 1)
+
+
+def _share(x: Floats, beta: float) -> Floats:
+    return np.asarray(1 / (1 + np.exp(np.clip(x - beta, -700, 700))))
+
+
+def _finite(logarithm: float) -> float | None:
+    return exp(logarithm) if -inf < logarithm < inf else None

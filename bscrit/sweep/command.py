@@ -1,0 +1,102 @@
+"""`bscrit sweep`: read the spec, drive the sweep or say what it would do, and print the summary."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from bscrit.results import is_results, read_results
+from bscrit.spec import Spec, read_spec
+from bscrit.sweep.drive import Outcome, drive, look
+from bscrit.sweep.executors.local import Local
+from bscrit.sweep.plan import Cohort, largest_cost, plan
+from bscrit.sweep.progress import short
+from bscrit.sweep.summary import missing_sizes, summary
+from bscrit.sweep.view import Plain, choose_view
+
+
+def sweep(path: Path, out: Path | None, overrides: Sequence[str], dry_run: bool) -> int:
+    """Run the command and return its exit code."""
+    spec = read_spec(path, overrides)
+    out = out or Path("results") / spec.name
+    if dry_run:
+        print(_dry(spec, out))
+        return 0
+    view = choose_view(spec)
+    try:
+        outcome = drive(spec, out, view)
+    finally:
+        view.close()
+    if outcome.interrupted:
+        print("interrupted; what is finished is kept, and the same command goes on", file=sys.stderr)
+        return 130
+    print(summary(spec, outcome, out))
+    return _missing(spec, outcome, out)
+
+
+def _missing(spec: Spec, outcome: Outcome, out: Path) -> int:
+    missing = missing_sizes(spec, outcome.records)
+    if missing:
+        sizes = ", ".join(str(size) for size in missing)
+        print(f"missing: no rate reached a target at batch size {sizes}", file=sys.stderr)
+    if missing or outcome.given_up:
+        print(
+            "  hint: raise sweep.max_examples or ease the hardest target; failed trials are tried again by the "
+            "same command",
+            file=sys.stderr,
+        )
+        return 1
+    print(f"next: bscrit fit {out}", file=sys.stderr)
+    return 0
+
+
+def _dry(spec: Spec, out: Path) -> str:
+    """What the sweep would do now, and the most it can cost."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "workers.log"
+        executor = Local(1, spec.workload.folder, log, spec.compute.threads)
+        try:
+            facts = look(spec, Path(folder), executor, Plain(spec, sys.stderr))
+        finally:
+            executor.close()
+    assert facts is not None
+    records = read_results(out) if is_results(out) else []
+    cohorts = plan(spec, facts, records)
+    trials, examples = largest_cost(spec)
+    data = "drawn without end" if facts.examples is None else f"{facts.examples} {facts.unit}s"
+    lines = [
+        f"{spec.name}: {spec.workload.use}, {facts.parameters} parameters, data: {data}",
+        f"untrained loss {facts.untrained_loss:.4g}; targets {', '.join(f'{t:g}' for t in spec.sweep.targets)}",
+        f"batch sizes {', '.join(str(size) for size in spec.sweep.batch_sizes)} [{facts.unit}s]",
+        *(_schedule(spec) if spec.schedule_at(1)["use"] != "constant" or len(spec.schedule_at(1)) > 1 else []),
+        f"{len(records)} trials in {out} already" if records else f"results would go to {out}",
+        "next:" if cohorts else "nothing is left to train",
+        *(f"  {_describe(cohort)}" for cohort in cohorts),
+    ]
+    if cohorts:
+        lines.append(
+            f"at most {trials} trials and {short(examples)} {facts.unit}s, if every one spent its budget; "
+            "a race usually takes a few per cent of that"
+        )
+    return "\n".join(lines)
+
+
+def _describe(cohort: Cohort) -> str:
+    rates = ", ".join(f"{lr:.3g}" for lr in sorted({trial.lr for trial in cohort.trials}))
+    seeds = len({trial.seed for trial in cohort.trials})
+    return (
+        f"batch size {cohort.batch_size}: {cohort.order.role}, rates {rates}; {seeds} seed{'s' * (seeds > 1)}, "
+        f"at most {cohort.order.max_steps} steps each"
+    )
+
+
+def _schedule(spec: Spec) -> list[str]:
+    """Warm-up and horizon in steps, at every batch size."""
+    from bscrit.train.schedule import horizon
+
+    return [
+        f"  batch size {size}: " + ", ".join(f"{k} {v}" for k, v in horizon(spec.schedule_at(size), size).items())
+        for size in spec.sweep.batch_sizes
+    ]
