@@ -7,15 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from bscrit.curve import Curve
 from bscrit.preflight import Preflight
 from bscrit.record import Record
+from bscrit.spec import Spec, parse_spec
 from bscrit.sweep.plan import Cohort, plan
 from bscrit.train.judge import Ending, evaluation_after, judge
+
+
+def make_spec(optimizer: dict | None = None, learning_rate: dict | None = None, **sweep: object) -> Spec:
+    """A spec of the fixture's batch sizes and target; keys of [sweep] override."""
+    table = {
+        "batch_sizes": [1, 4, 16, 64, 256, 1024, 4096],
+        "targets": [0.1],
+        "max_examples": 100_000_000,
+        "max_steps": 20_000,
+        **sweep,
+    }
+    tables = {"workload": {"use": "quadratic"}, "sweep": table, "noise": {"source": "none"}}
+    return parse_spec(
+        {**tables, "optimizer": optimizer or {"use": "sgd"}, "learning_rate": learning_rate or {"tune": "race"}}
+    )
 
 
 @dataclass(frozen=True)
@@ -63,7 +78,7 @@ def train(problem: Quadratic, cohort: Cohort, until: int | None = None) -> list[
 
 def sweep(
     problem: Quadratic,
-    spec: Any,
+    spec: Spec,
     preflight: Preflight = Preflight(),
     records: Sequence[Record] = (),
     on_round: Callable[[list[Cohort]], None] = lambda cohorts: None,

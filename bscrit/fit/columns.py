@@ -51,6 +51,7 @@ ROLES: Mapping[str, tuple[str, ...]] = {
     "role": ("role",),
     "target": ("target", "target_loss loss_target goal threshold"),
 }
+ALIKE = 0.6
 ONE_MEANING = ("batch_size", "steps", "lr", "target")
 UNITS = {
     "tokens": "token",
@@ -178,15 +179,14 @@ def missing(sheet: Sheet, *roles: str) -> UserError:
     """The error for a table in which no column plays any of some roles; names the most similar column."""
     found = [str(column) for column in sheet.frame.columns]
     known = {alias: role for role in roles for tier in ROLES.get(role, (role,)) for alias in tier.split()}
-    likeness = {
-        (column, role): SequenceMatcher(None, tidy(column), alias).ratio()
+    likeness, column, role = max(
+        (SequenceMatcher(None, tidy(column), alias).ratio(), column, role)
         for column in found[:200]
         for alias, role in known.items()
-    }
-    column, role = max(likeness, key=lambda pair: likeness[pair])
+    )
     expected = " or ".join(role.replace("_", " ") for role in roles)
     what = f"has no column for {expected}; found: {_listed(found)}"
-    if likeness[column, role] > 0.6:
+    if likeness > ALIKE:
         return UserError(sheet.name, what, f"is it {column!r}? --columns {role}={column}")
     named = ", or name the runs like bs64-lr0.003-s1" if "batch_size" in roles else ""
     return UserError(sheet.name, what, f"say which one it is: --columns {roles[0]}=NAME{named}")

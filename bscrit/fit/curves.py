@@ -65,7 +65,7 @@ class Runs:
 
 def are_curves(sheet: Sheet, columns: Columns) -> bool:
     """Whether rows are points of curves, so that a run has several, and not crossings, one for each run."""
-    if not columns.metrics and "metric" not in columns.of:
+    if "batch_size" not in columns.of or not (columns.metrics or "metric" in columns.of):
         return False
     if {"target", "censored", "reached", "low"} & set(columns.of):
         return False

@@ -74,62 +74,61 @@ def _survey(name: str, data: bytes) -> _Layout:
     rows = _rows(name, lines, separator)
     header, start, found = next(rows, []), lines.number, list[int]()
     if header and all(_is_number(cell) for cell in header):
-        if len(commented := next(_rows(name, lines.comment, separator), [])) != len(header):
+        if len(commented := next(_rows(name, iter([lines.comment]), separator), [])) != len(header):
             what = f"has no column names, it begins with {', '.join(header)[:60]}"
             raise UserError(f"{name}, line {start}", what, "begin with a line like batch_size,steps,lr")
-        header, start, found = commented, lines.comment.number, [start]
+        header, start, found = commented, lines.commented, [start]
     columns = column_names(f"{name}, line {start}", header)
     named = max((index + 1 for index, cell in enumerate(header) if cell.strip()), default=0)
 
-    comments, plain, torn, before = lines.comment.number, True, 0, lines.number
+    comments, padded, torn, before, cells = lines.commented, False, 0, lines.number, header
     for cells in rows:
         if len(cells) != len(columns):
-            plain = False
-            if any(cell.strip() for cell in cells[len(columns) :]) or len(cells) < named:
-                last = not data.endswith((b"\n", b"\r")) and lines.number == before + 1
-                if len(cells) < named and last and next(rows, None) is None:
+            padded = True
+            if len(cells) < named or any(cell.strip() for cell in cells[len(columns) :]):
+                if len(cells) < named and not data.endswith((b"\n", b"\r")) and next(rows, None) is None:
                     torn = lines.number
                     break
-                raise _uneven(f"{name}, line {before + 1}", len(cells), len(columns), lines.number - before)
+                raise _uneven(f"{name}, line {before + 1}", cells, len(columns))
         found.append(lines.number)
         before = lines.number
-    return _Layout(separator, columns, start, found, plain and comments == lines.comment.number, torn)
+    if data.count(b'"') % 2 and _spans(cells):
+        raise _uneven(f"{name}, line {found[-1] if found else start}", cells, len(columns))
+    plain = not padded and not torn and comments == lines.commented
+    return _Layout(separator, columns, start, found, plain, torn)
 
 
-def _uneven(where: str, cells: int, columns: int, lines: int) -> UserError:
-    what = f"has {cells} cells, but there are {columns} columns"
-    if lines > 1:
-        return UserError(where, f"{what}; its quote runs over {lines} lines", "close the quote")
-    if cells > columns:
+def _uneven(where: str, cells: Sequence[str], columns: int) -> UserError:
+    if _spans(cells):
+        return UserError(where, "a cell runs on over several lines", "close its quote")
+    what = f"has {len(cells)} cells, but there are {columns} columns"
+    if len(cells) > columns:
         return UserError(where, what, "put a cell that holds the separator in double quotes")
     return UserError(where, what, "write an empty cell for a value that is missing")
 
 
-class _Comment(Iterator[str]):
-    """The last comment, as a line to be split."""
-
-    def __init__(self) -> None:
-        self.text, self.number = "", 0
-
-    def __next__(self) -> str:
-        if not self.text:
-            raise StopIteration
-        return self.text
+def _spans(cells: Sequence[str]) -> bool:
+    return any("\n" in cell.strip() for cell in cells)
 
 
 class _Lines(Iterator[str]):
-    """The lines that may hold cells, neither blank nor a comment; `number` is that of the last one."""
+    """The lines that may hold cells, neither blank nor a comment.
+
+    Attributes:
+        number: of the last line.
+        comment, commented: the last comment and its line number.
+    """
 
     def __init__(self, data: bytes) -> None:
         self.stream = io.TextIOWrapper(io.BytesIO(data), "utf-8", newline="")
-        self.number = 0
-        self.comment = _Comment()
+        self.number = self.commented = 0
+        self.comment = ""
 
     def __next__(self) -> str:
         for line in self.stream:
             self.number += 1
             if line.startswith("#"):
-                self.comment.text, self.comment.number = line.lstrip("# "), self.number
+                self.comment, self.commented = line.lstrip("# "), self.number
             elif not line.isspace():
                 return line
         raise StopIteration

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from bscrit.fit.hyperbola import Hyperbola
 
 Verdict = Literal["identified", "lower bound", "upper bound", "not identified"]
 SCHEMA = 1
@@ -87,6 +90,7 @@ class Fit:
         noise: None where no noise scale was measured.
         diagnostics: knee sharpness q, leave-one-out range, power-law form and so on, by name.
         region: 95 % joint region as (s_min, b_crit) pairs, closed, for the plot; empty where there is none.
+        curve: the fitted curve itself, which says S with its interval at any batch size; None where there is none.
     """
 
     group: Mapping[str, str]
@@ -102,6 +106,7 @@ class Fit:
     noise: NoiseComparison | None = None
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
     region: tuple[tuple[float, float], ...] = ()
+    curve: Hyperbola | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ SEARCH_SEEDS = 500_000  # above those of the measurement, so that none is tuned 
 NOISY = 0.03  # scatter of ln(steps) in one curve, above which a race needs more than one seed
 SEEDS_PER_RACE = 4  # measured seeds for every further seed of the search
 CAP = 2.0  # times the steps of the search: a repeat beyond it wanders at the edge of stability
-PATIENCE = 2.5  # times the steps of a smaller batch size: a larger one never needs more
+PATIENCE = 1.6  # times the steps of a smaller batch size: a larger one never needs more
 SHARED = 0.04
 RETREAT = 1.2
 MAX_RETREATS = 3
@@ -195,8 +195,10 @@ class _Size:
 
     def _race(self, target: float, lanes: Sequence[Lane]) -> Tuned | Try | Infeasible:
         """The race on one seed; where its curves are noisy, the last three rates again on other seeds."""
-        found = tune(lanes)
-        if not isinstance(found, Tuned) or len(found.bracket) < 3 or self._scatter(target) < NOISY:
+        hardest = target == self.spec.sweep.targets[-1]
+        found = tune(lanes, fine=hardest)
+        settled = isinstance(found, Tuned) and len(found.bracket) == 3
+        if not isinstance(found, Tuned) or not settled or not hardest or self._scatter(target) < NOISY:
             return found
         races = [[lane for lane in lanes if lane.lr in found.bracket]]
         for seed in range(1, 1 + self.spec.sweep.seeds // SEEDS_PER_RACE):
@@ -340,7 +342,7 @@ def _belongs(spec: Spec, preflight: Preflight, record: Record) -> bool:
 
 
 def _lane(record: Record, target: float) -> Lane:
-    lr, loss = record.trial.lr, float(record.curve.loss[-1])
+    lr, loss = record.trial.lr, float(record.curve.loss.min())
     if record.status == "diverged":
         return Lane(lr, "diverged", math.inf)
     meeting = meet([record.curve], target, confirmed=False)

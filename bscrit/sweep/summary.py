@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from bscrit.crossing import CONVENTION, meet
+from bscrit.crossing import CONVENTION
 from bscrit.record import Record
 from bscrit.spec import Spec
 from bscrit.sweep.drive import Outcome
@@ -48,15 +48,19 @@ def summary(spec: Spec, outcome: Outcome, out: Path) -> str:
 
 
 def cost(spec: Spec, records: Sequence[Record]) -> tuple[float, float]:
-    """Examples that all trials trained on, and those that the measured runs needed to the hardest target."""
+    """Examples that all trials trained on, and those that an oracle would have trained on.
+
+    The oracle knows the rates: it makes the measured runs alone, each to the hardest target that it serves.
+    """
+    groups: dict[tuple[int, tuple[float, ...]], list[Record]] = {}
+    for record in records:
+        if record.role == "measure" and record.finished:
+            groups.setdefault((record.trial.batch_size, record.order.targets), []).append(record)
     winning = 0.0
-    for size in spec.sweep.batch_sizes:
-        here = [r for r in records if r.trial.batch_size == size and r.role == "measure" and r.status == "reached"]
-        found = best(here, spec.sweep.targets[-1])
-        if found is not None:
-            runs = [record.curve for record in here if record.trial.lr == found[0]]
-            meeting = meet(runs, spec.sweep.targets[-1], confirmed=False)
-            winning += float(meeting.runs.sum()) * size if meeting else 0.0
+    for (size, targets), group in groups.items():
+        found = best(group, targets[-1])
+        if found is not None and targets[-1] in spec.sweep.targets:
+            winning += found[1] * size * sum(record.trial.lr == found[0] for record in group)
     return sum(record.examples for record in records), winning
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 Kind = Literal["met", "slow", "diverged", "exhausted"]
 SPACING = math.sqrt(2)
-TENT, STILL_FALLING, FINEST = 0.06, 0.75, math.log(1.05)
+TENT, CLIFF, STILL_FALLING, FINEST = 0.06, 0.3, 0.75, math.log(1.05)
 FAN = 4.0
 MAX_LANES = 24
 TUNING_ERROR = 0.2
@@ -32,7 +32,7 @@ class Lane:
         lr: learning rate.
         kind: "met" the target; "slow" was stopped since it could not win; "diverged"; "exhausted" its budget.
         steps: to the target; forecast for a lane that did not arrive, infinite where there is no saying.
-        loss: the last one, to rank lanes that are far from arriving.
+        loss: the lowest one, to rank lanes when none arrived.
     """
 
     lr: float
@@ -77,13 +77,16 @@ class Infeasible:
     reason: str
 
 
-def tune(lanes: Iterable[Lane]) -> Tuned | Try | Infeasible:
-    """Settle the rate from the lanes so far (at least one), or name the rates to try next."""
+def tune(lanes: Iterable[Lane], *, fine: bool = True) -> Tuned | Try | Infeasible:
+    """Settle the rate from the lanes so far (at least one), or name the rates to try next.
+
+    Without `fine`, rates that bracket the optimum are enough.
+    """
     ladder = sorted(lanes, key=lambda lane: lane.lr)
     if not any(lane.kind == "met" for lane in ladder):
         return _none_met(ladder)
     best = min(range(len(ladder)), key=lambda row: _rank(ladder[row]))
-    wanted = _missing_neighbours(ladder, best)
+    wanted = _missing_neighbours(ladder, best) if fine or best in (0, len(ladder) - 1) else []
     if wanted and len(ladder) + len(wanted) <= MAX_LANES:
         return Try(_rounded(wanted))
     return _interpolate(ladder, best)
@@ -147,12 +150,13 @@ def _missing_neighbours(ladder: Sequence[Lane], best: int) -> list[float]:
         return edges + ([rate * _gap(ladder)] if best == len(ladder) - 1 else [])
     below, above = ladder[best - 1], ladder[best + 1]
     wide = [other.lr for other in (below, above) if _distance(ladder[best], other) > math.log(SPACING) + 0.02]
-    if not wide:
+    if not wide and math.isfinite(ladder[best].steps):
         fall, rise = (math.log(other.steps / ladder[best].steps) for other in (below, above))
-        if min(fall, rise) > TENT:
-            # steps ~ 1/lr up to the cliff: while they still fall like that, the optimum lies above
-            side = above if fall > STILL_FALLING * _distance(ladder[best], below) else below
-            wide = [side.lr] if _distance(ladder[best], side) > FINEST else []
+        # steps ~ 1/lr up to the cliff: while they still fall like that, the optimum lies above
+        falling = fall > STILL_FALLING * _distance(ladder[best], below)
+        side = above if falling else below
+        if min(fall, rise) > TENT and (falling or rise > CLIFF) and _distance(ladder[best], side) > FINEST:
+            wide = [side.lr]
     return [math.sqrt(rate * other) for other in wide]
 
 
@@ -172,7 +176,7 @@ def _none_met(ladder: Sequence[Lane]) -> Try | Infeasible:
     if not alive:
         step = max(_gap(ladder), SPACING)
         return Try(_rounded(ladder[0].lr / step**power for power in (1, 2, 3)))
-    best = min(range(len(ladder)), key=lambda row: (ladder[row].kind == "diverged", ladder[row].steps, ladder[row].loss))
+    best = min(range(len(ladder)), key=lambda row: ladder[row].loss)
     wanted = _missing_neighbours(ladder, best)
     if wanted:
         return Try(_rounded(wanted))

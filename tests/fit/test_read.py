@@ -56,9 +56,12 @@ DIALECTS = {
     "latin-1": PLAIN.replace("\n", ",caf\u00e9\n").replace("lr,caf\u00e9", "lr,note").encode("latin-1"),
     "json array": json.dumps([dict(zip(("batch_size", "steps", "lr"), row, strict=True)) for row in ROWS]),
     "json lines": "".join(
-        json.dumps({"config": {"batch_size": size, "lr": lr}, "steps": steps}) + "\n" for size, steps, lr in ROWS
+        json.dumps({"config": {"batch_size": size, "lr": lr}, "steps": steps}) + "\n"
+        for size, steps, lr in ROWS
     ),
-    "json columns": json.dumps(dict(zip(("batch_size", "steps", "lr"), zip(*ROWS, strict=True), strict=True))),
+    "json columns": json.dumps(
+        dict(zip(("batch_size", "steps", "lr"), zip(*ROWS, strict=True), strict=True))
+    ),
     "other names": PLAIN.replace("batch_size,steps,lr", "Global Batch Size,Steps to target,learningRate"),
     "a tracker's names": PLAIN.replace("batch_size,steps,lr", "config.batch_size,_step,params.learning_rate"),
 }
@@ -237,7 +240,9 @@ def test_the_mlperf_reference_points(tmp_path: Path) -> None:
     ]
     table = read(tmp_path, content, columns={"epochs": "converge_raw"})
     assert [crossing.target for crossing in table.crossings] == [75.9, 75.9, 72, 0.925]
-    assert [crossing.examples for crossing in table.crossings] == pytest.approx([43559678, 43559678, 0.85, 3072])
+    assert [crossing.examples for crossing in table.crossings] == pytest.approx(
+        [43559678, 43559678, 0.85, 3072]
+    )
 
 
 def test_steps_to_target_of_two_fits_in_one_file(tmp_path: Path) -> None:
@@ -250,7 +255,9 @@ def test_steps_to_target_of_two_fits_in_one_file(tmp_path: Path) -> None:
         'fit,"LM on C4, Chinchilla",85M,2048,3.42,2528,,,2650800128\n'
     )
     table = read(tmp_path, content, by=["source_cell"])
-    assert [(dict(c.group)["source_cell"], c.batch_size, c.steps, c.lr, c.target) for c in table.crossings] == [
+    assert [
+        (dict(c.group)["source_cell"], c.batch_size, c.steps, c.lr, c.target) for c in table.crossings
+    ] == [
         ("query", 64, 46000, 0.00316, 3.42),
         ("query", 2048, 2500, 0.00316, 3.42),
         ("fit", 64, 46000, None, 3.42),

@@ -120,7 +120,9 @@ def test_newest_first(tmp_path: Path) -> None:
     lines = COARSE.splitlines()
     content = "\n".join([lines[0], *reversed(lines[1:])])
     steps = [crossing.steps for crossing in read(tmp_path, content, targets=[2.5]).crossings]
-    assert sorted(steps) == sorted(crossing.steps for crossing in read(tmp_path, COARSE, targets=[2.5]).crossings)
+    assert sorted(steps) == sorted(
+        crossing.steps for crossing in read(tmp_path, COARSE, targets=[2.5]).crossings
+    )
 
 
 def test_a_step_that_is_logged_twice_holds_its_later_value(tmp_path: Path) -> None:
@@ -146,11 +148,17 @@ def test_divergence_is_a_rate_that_fails_not_a_slow_one(word: str, tmp_path: Pat
 def test_an_empty_cell_is_a_step_without_evaluation(tmp_path: Path) -> None:
     table = read(tmp_path, NAN.format("", ""), targets=[2.5])
     assert not table.diverged
-    assert [(crossing.lr, crossing.censored, crossing.steps) for crossing in table.crossings][1] == (0.8, True, 10)
+    assert [(crossing.lr, crossing.censored, crossing.steps) for crossing in table.crossings][1] == (
+        0.8,
+        True,
+        10,
+    )
 
 
 def test_nan_of_a_data_frame_may_be_either() -> None:
-    frame = pd.DataFrame({"batch_size": 64, "step": [1, 2, 3, 4, 5, 6], "loss": [4, 3.5, 3, 2.5, np.nan, np.nan]})
+    frame = pd.DataFrame(
+        {"batch_size": 64, "step": [1, 2, 3, 4, 5, 6], "loss": [4, 3.5, 3, 2.5, np.nan, np.nan]}
+    )
     assert read_table(frame, targets=[3.2]).diverged
     sparse = frame.assign(loss=[4, np.nan, 3, np.nan, 2.5, np.nan])
     assert not read_table(sparse, targets=[3.2]).diverged
@@ -162,7 +170,10 @@ def test_status_of_curves(tmp_path: Path) -> None:
         "b,diverged,64,.2,9,5\nc,crashed,64,.3,1,4\nc,crashed,64,.3,9,2\nd,running,64,.1,1,4\nd,running,64,.1,2,3\n"
     )
     table = read(tmp_path, content, targets=[2.5])
-    assert [(crossing.steps > 2, crossing.censored) for crossing in table.crossings] == [(True, False), (False, True)]
+    assert [(crossing.steps > 2, crossing.censored) for crossing in table.crossings] == [
+        (True, False),
+        (False, True),
+    ]
     assert table.diverged == ((64.0, 0.2, ()),)
     assert "left out 2 rows: of runs that failed (line 6, line 7)" in table.notes
 

@@ -65,7 +65,10 @@ def test_two_models_in_the_names_of_runs(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"'series' has 2 values \(cnn, mlp\)") as caught:
         read(tmp_path, content, targets=[3])
     assert caught.value.remedy == "--by series"
-    assert len({crossing.group for crossing in read(tmp_path, content, targets=[3], by=["series"]).crossings}) == 2
+    assert (
+        len({crossing.group for crossing in read(tmp_path, content, targets=[3], by=["series"]).crossings})
+        == 2
+    )
 
 
 def test_tensorboard_downloads(tmp_path: Path) -> None:
@@ -89,7 +92,10 @@ def test_long_logs_of_keys_and_values(tmp_path: Path) -> None:
         "a,batch_size,64,0,1\na,lr,0.1,0,1\na,val_loss,4,10,2\na,train_loss,9,10,2\na,val_loss,3,100,3\n"
         "b,val_loss,4,10,5\nb,batch_size,128,0,4\nb,lr,0.2,0,4\nb,val_loss,2,100,6\n"
     )
-    assert brackets(read(tmp_path, content, targets=[3.5])) == [(64, 0.1, "", 10, 100), (128, 0.2, "", 10, 100)]
+    assert brackets(read(tmp_path, content, targets=[3.5])) == [
+        (64, 0.1, "", 10, 100),
+        (128, 0.2, "", 10, 100),
+    ]
 
 
 def test_long_logs_whose_names_tell_the_settings(tmp_path: Path) -> None:

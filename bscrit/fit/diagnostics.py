@@ -1,0 +1,120 @@
+"""How well the hyperbola describes the frontier, and how much its answer hangs on single batch sizes.
+
+Everything here looks at the batch sizes with a known crossing, weighted as the fit weights them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import exp, log
+from typing import Any
+
+import numpy as np
+
+from bscrit.fit.hyperbola import CONFIDENCE, Hyperbola
+from bscrit.fit.likelihood import Floats
+from bscrit.fit.surface import Surface
+
+SHARPEST = log(16.0)
+MOST_LEFT_OUT = 40  # more batch sizes than this are not left out one by one
+
+
+def diagnose(curve: Hyperbola | None) -> Mapping[str, Any]:
+    """Diagnostics by name, plain numbers that JSON can hold.
+
+    seed_scatter, tuning_scatter: standard deviations of ln(steps); degrees_of_freedom behind the intervals.
+    lack_of_fit: F statistic and p value of the scatter between batch sizes against that of their runs.
+    knee_sharpness: q of S = s_min (1 + (b_crit/B)^q)^(1/q), 1 for the hyperbola, 1.2 to 1.4 in published data.
+    leave_one_out: smallest and largest b_crit when one batch size is left out, and which.
+    power_law: ln S = a - exponent ln B, and by how much its AIC is above the hyperbola's (positive prefers
+    the hyperbola).
+    """
+    if curve is None:
+        return {}
+    points = _known(curve)
+    found: dict[str, Any] = {
+        "seed_scatter": curve.scatter.sigma if curve.sample.replicated else None,
+        "tuning_scatter": curve.scatter.tau if curve.sample.replicated else None,
+        "degrees_of_freedom": curve.scatter.freedom,
+        "linear_share": [float(curve.p.max()), float(curve.p.min())],
+        "lack_of_fit": _lack_of_fit(curve),
+        "leave_one_out": _leave_one_out(curve),
+    }
+    if len(points[0]) >= 4:
+        found["power_law"] = _power_law(*points)
+        found["knee_sharpness"] = _sharpness(*points)
+    return found
+
+
+def _known(curve: Hyperbola) -> tuple[Floats, Floats, Floats]:
+    """x, mean ln(steps) and weight of each batch size with a known crossing."""
+    sample = curve.sample
+    known = sample.n > 0
+    part = sample.only(known)
+    variance = curve.scatter.tau**2 + curve.scatter.sigma**2 / part.n + part.gap
+    return part.x, part.mean, 1 / variance
+
+
+def _lack_of_fit(curve: Hyperbola) -> dict[str, float] | None:
+    from scipy.special import fdtrc
+
+    sample = curve.sample.only(curve.sample.n > 0)
+    within, between = float((sample.n - 1).sum()), len(sample) - 2
+    if within < 1 or between < 1 or sample.ss.sum() <= 0:
+        return None
+    squares, _, _ = _squares(sample.x, sample.mean, sample.n, _betas(sample.x))
+    f = float(squares.min()) / between / (float(sample.ss.sum()) / within)
+    return {"f": f, "p": float(fdtrc(between, within, f))}
+
+
+def _leave_one_out(curve: Hyperbola) -> dict[str, float] | None:
+    sample = curve.sample
+    known = np.flatnonzero(sample.n > 0)
+    if not 4 <= len(known) <= MOST_LEFT_OUT:
+        return None
+    found = {}
+    for point in known:
+        rest = sample.only(np.arange(len(sample)) != point)
+        best = Surface(rest, curve.scatter.sigma, curve.scatter.tau).optimum()
+        found[float(np.exp(sample.x[point]))] = exp(float(best.beta[0]))
+    low, high = min(found, key=found.__getitem__), max(found, key=found.__getitem__)
+    return {"low": found[low], "without_low": low, "high": found[high], "without_high": high}
+
+
+def _power_law(x: Floats, y: Floats, weight: Floats) -> dict[str, float]:
+    center = np.average(x, weights=weight)
+    level = np.average(y, weights=weight)
+    slope = float((weight * (x - center) * (y - level)).sum() / (weight * (x - center) ** 2).sum())
+    straight = float((weight * (y - level - slope * (x - center)) ** 2).sum())
+    curved = float(_squares(x, y, weight, _betas(x))[0].min())
+    tiny = 1e-12 * float((weight * (y - level) ** 2).sum()) + 1e-300
+    return {"exponent": -slope, "aic_difference": len(x) * log((straight + tiny) / (curved + tiny))}
+
+
+def _sharpness(x: Floats, y: Floats, weight: Floats) -> dict[str, float | None]:
+    """q with its 95 % interval from the F quantile with k - 3 degrees of freedom; open ends are None."""
+    from scipy.special import fdtri
+
+    ln_q = np.linspace(-SHARPEST / 2, SHARPEST, 61)
+    squares = np.array([_squares(x, y, weight, _betas(x), exp(v))[0].min() for v in ln_q])
+    best = int(np.argmin(squares))
+    freedom = len(x) - 3
+    limit = squares[best] * (1 + float(fdtri(1, freedom, CONFIDENCE)) / freedom)
+    inside = np.flatnonzero(squares <= limit)
+    low = None if inside[0] == 0 else exp(ln_q[inside[0]])
+    high = None if inside[-1] == len(ln_q) - 1 else exp(ln_q[inside[-1]])
+    return {"value": exp(ln_q[best]), "low": low, "high": high}
+
+
+def _betas(x: Floats) -> Floats:
+    return np.linspace(x[0] - 6, x[-1] + 6, 400)
+
+
+def _squares(
+    x: Floats, y: Floats, weight: Floats, beta: Floats, q: float = 1.0
+) -> tuple[Floats, Floats, Floats]:
+    """Weighted sum of squares about the best curve of sharpness q at each beta, the best a, the residuals."""
+    rest = y - np.logaddexp(0.0, q * (beta[:, None] - x)) / q
+    a = rest @ weight / weight.sum()
+    residual = rest - a[:, None]
+    return residual * residual @ weight, a, residual
