@@ -7,6 +7,7 @@ ratios, or one of clamped estimates, is off by any factor (McCandlish et al. 201
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import numpy as np
 from bscrit.curve import Floats
 from bscrit.files import whole_lines
 
+MIN_SAMPLES = 4
 HEADER = "step,examples,metric,n_small,sq_small,n_big,sq_big"
 
 
@@ -60,7 +62,8 @@ class NoiseSamples:
 
     def _only(self, keep: np.ndarray) -> NoiseSamples:
         columns = (self.steps, self.examples, self.n_small, self.sq_small, self.n_big, self.sq_big)
-        return NoiseSamples(*(column[keep] for column in columns), self.metric, self.dropped)
+        kept = [column[keep] for column in columns]
+        return NoiseSamples(*kept, metric=self.metric, dropped=self.dropped)  # type: ignore[misc]
 
 
 NO_NOISE = NoiseSamples(*(np.empty(0) for _ in range(6)))
@@ -85,8 +88,47 @@ def read_noise(path: Path) -> NoiseSamples:
             dropped += 1
     if not rows:
         return NO_NOISE
-    table = np.array([rows[step] for step in sorted(rows)])
-    return NoiseSamples(*table.T, metric=metric, dropped=dropped)
+    table = np.array([rows[step] for step in sorted(rows)]).T
+    return NoiseSamples(*table, metric=metric, dropped=dropped)
+
+
+@dataclass(frozen=True)
+class NoiseScale:
+    """A noise scale tr(Sigma)/|G|^2 with its 95 % interval, in the unit of the examples.
+
+    Attributes:
+        value: None where the signal is not resolved: its interval holds 0.
+        low, high: the interval; without a value `low` alone, the noise scale is at least that.
+    """
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+def noise_scale(runs: Sequence[NoiseSamples]) -> NoiseScale:
+    """One noise scale from all samples of several runs: the ratio of their sums.
+
+    The interval is a delete-one jackknife in ln(ratio) over samples (each drawn from its own batch).
+    """
+    from scipy.special import stdtrit  # slow to import, and most readers of this module have no use for it
+
+    noise = np.concatenate([run.noise for run in runs] or [np.empty(0)])
+    signal = np.concatenate([run.signal for run in runs] or [np.empty(0)])
+    n = len(noise)
+    if n < MIN_SAMPLES:
+        return NoiseScale(None)
+    quantile = float(stdtrit(n - 1, 0.975))
+    highest_signal = signal.mean() + quantile * signal.std(ddof=1) / np.sqrt(n)
+    lowest_signal = signal.mean() - quantile * signal.std(ddof=1) / np.sqrt(n)
+    others = (noise.sum() - noise) / (n - 1), (signal.sum() - signal) / (n - 1)
+    if lowest_signal <= 0 or noise.mean() <= 0 or min(others[0].min(), others[1].min()) <= 0:
+        at_least = noise.mean() / highest_signal if highest_signal > 0 and noise.mean() > 0 else None
+        return NoiseScale(None, low=at_least)
+    logs = np.log(others[0] / others[1])
+    error = quantile * np.sqrt((n - 1) / n * ((logs - logs.mean()) ** 2).sum())
+    value = noise.mean() / signal.mean()
+    return NoiseScale(float(value), float(value * np.exp(-error)), float(value * np.exp(error)))
 
 
 def noise_line(

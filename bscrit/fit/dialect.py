@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -145,7 +146,7 @@ def _rows(name: str, lines: Iterator[str], separator: str) -> Iterator[list[str]
 
 
 def _separator(sample: Sequence[str]) -> str:
-    """The separator that cuts most lines into as many cells as the header, and into most; spaces come last."""
+    """The separator that cuts most lines into as many cells as the header; spaces come last."""
 
     def score(separator: str) -> tuple[float, int]:
         rows = list(_rows("", iter(sample), separator))
@@ -166,19 +167,21 @@ def _parse(name: str, data: bytes, layout: _Layout, typed: bool = True) -> pd.Da
 
     if layout.plain:
         try:
-            frame = pd.read_csv(
-                io.BytesIO(data),
-                sep=r"\s+" if layout.separator == " " else layout.separator,
-                header=None,
-                names=layout.columns,
-                index_col=False,
-                skiprows=layout.start,
-                dtype=None if typed else str,
-                keep_default_na=False,
-                na_values=[""],
-                low_memory=False,
-            )
-        except (ValueError, OverflowError):  # a ParserError is a ValueError
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", pd.errors.ParserWarning)
+                frame = pd.read_csv(
+                    io.BytesIO(data),
+                    sep=r"\s+" if layout.separator == " " else layout.separator,
+                    header=None,
+                    names=layout.columns,
+                    index_col=False,
+                    skiprows=layout.start,
+                    dtype=None if typed else str,
+                    keep_default_na=False,
+                    na_values=[""],
+                    low_memory=False,
+                )
+        except (ValueError, OverflowError, pd.errors.ParserWarning):  # a ParserError is a ValueError
             frame = pd.DataFrame()
         if len(frame) == len(layout.lines):
             return frame

@@ -1,9 +1,9 @@
 """Whether the data hold b_crit, or bound it, or say nothing: not the same question as how well the curve fits.
 
 A frontier far below the knee fits a hyperbola to a tenth of a per cent and puts b_crit wrong by a factor
-of two. So a value is given only where the tried batch sizes enclose what the interval allows: runs in
-perfect scaling and runs on the plateau (p = 1/(1 + B/b_crit) from LINEAR down to FLAT), or an interval
-that lies within the tried range.
+of two. So a value is given only where the tried batch sizes enclose the knee: runs in perfect scaling and
+runs on the plateau (p = 1/(1 + B/b_crit) from LINEAR down to FLAT), or b_crit within the tried range and its
+interval at most a factor SLACK beyond.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from bscrit.fit.hyperbola import Hyperbola
 from bscrit.fit.result import Estimate, Verdict
 
 LINEAR, FLAT = 0.8, 0.2
+SLACK = log(2.0)
 WIDEST = log(30.0)  # beyond it an interval is no measurement
 
 
@@ -25,7 +26,9 @@ def judge(curve: Hyperbola | None) -> Verdict:
     first, last = _seen(curve)
     if high - low <= WIDEST:
         p = curve.p[curve.sample.n > 0]
-        if (p[0] >= LINEAR and p[-1] <= FLAT) or (first <= low and high <= last):
+        if (p[0] >= LINEAR and p[-1] <= FLAT) or (
+            first <= curve.beta <= last and first - SLACK <= low and high <= last + SLACK
+        ):
             return "identified"
     above, below = high > last, low < first
     if above and not below:

@@ -64,6 +64,13 @@ class Sample:
         """Whether any batch size has a second run, so that seeds and tuning can be told apart."""
         return bool((self.runs > 1).any())
 
+    @property
+    def means(self) -> Sample:
+        """The known means alone, as if each were one run."""
+        part = self.only(self.n > 0)
+        k, none = len(part), np.empty(0)
+        return Sample(part.x, np.ones(k), part.mean, np.zeros(k), np.zeros(k), part.cell[:0], none, none, none)
+
     def only(self, keep: NDArray[np.bool_]) -> Sample:
         """The part at the batch sizes where `keep`, shape (k,), is true."""
         cells = keep[self.cell]

@@ -1,21 +1,27 @@
 """How much seeds and tuning scatter ln(steps), and how many degrees of freedom know it.
 
-Both are estimated by restricted maximum likelihood: the likelihood of sigma and tau after (s_min, b_crit)
-are integrated out by Laplace's approximation. Where nothing is censored and every batch size has as many
-runs it has a closed form, the analysis of variance: tau^2 + sigma^2/n is the residual mean square between
-batch sizes with k - 2 degrees of freedom, sigma^2 the mean square within.
+Both are estimated by restricted maximum likelihood: the likelihood of sigma and tau once (s_min, b_crit)
+are integrated out, by Laplace's approximation. Where nothing is censored and every batch size has as many
+runs that is the analysis of variance: tau^2 + sigma^2/n is the mean square about the curve with k - 2
+degrees of freedom, sigma^2 the mean square within batch sizes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import exp, inf, log, sqrt
 
 import numpy as np
 
 from bscrit.fit.likelihood import Floats, Sample
-from bscrit.fit.surface import Optimum, Surface, climb
+from bscrit.fit.surface import Surface, climb
 
 SMALLEST = 1e-7  # natural-log units; steps are counts, so nothing real scatters less
+FEWEST_FREEDOM = 0.2
+ENOUGH = 3.0  # degrees of freedom between batch sizes, above which seeds may stand in for them in full
+WORTH = 1e-3  # log likelihood that tau must gain to be told from 0
+ONE, TWO = (0.5, 0.15, 0.04), (0.6, 0.25, 0.1, 0.04)  # spacings of the shrinking grids, natural-log units
 
 
 @dataclass(frozen=True)
@@ -34,78 +40,62 @@ class Scatter:
 
 
 def estimate(sample: Sample) -> Scatter:
-    """Sigma and tau of a frontier with at least three batch sizes."""
+    """Sigma and tau of a frontier with at least three batch sizes whose crossing is known."""
+    means = sample.means
+    best = Surface(means, 1.0, 0.0).optimum()
+    start, squares = float(best.beta[0]), -2 * float(best.value[0])
+    if not sample.replicated and not len(sample.cell) and not sample.gap.any():
+        k = len(sample)
+        return Scatter(max(sqrt(squares / (k - 2)), SMALLEST), 0.0, k - 2.0)
+    between = max(sqrt(squares / len(means)), SMALLEST)
     within = float(np.maximum(sample.n - 1, 0).sum())
-    plain = Surface(sample, 1.0, 0.0) if not sample.replicated else Surface(sample, 0.01, 1.0)
-    start = float(_start(sample))
-    between = _between(sample, start)
-    if not sample.replicated:
-        if not len(sample.cell) and not sample.gap.any():
-            k = len(sample)
-            return Scatter(max(between * np.sqrt(k / max(k - 2, 1)), SMALLEST), 0.0, k - 2.0)
-        sigma, tau = _search(sample, start, np.log(max(between, 10 * SMALLEST)), None)
-    else:
-        seeds = float(np.sqrt(sample.ss.sum() / within)) if within else between
-        sigma, tau = _search(sample, start, np.log(max(seeds, 10 * SMALLEST)), np.log(max(between, 10 * SMALLEST)))
-    return Scatter(sigma, tau, _freedom(sample, sigma, tau, start))
+    seeds = max(sqrt(float(sample.ss.sum()) / within), SMALLEST) if within else between
+
+    def score(logarithms: Floats) -> Floats:
+        """Restricted log likelihood of (ln sigma, ln tau) pairs, shape (g, 2) -> (g,)."""
+        sigma, tau = np.exp(logarithms).T
+        curve = climb(sample, sigma, tau, start, tolerance=1e-6)
+        return curve.value - 0.5 * curve.log_determinant
+
+    (sigma, tau), top = _zoom(score, (log(seeds), -inf), (1.0, 0.0), ONE)
+    if sample.replicated:
+        apart, gained = _zoom(score, (log(seeds), log(between)), (1.0, 1.0), TWO)
+        sigma, tau = apart if gained > top + WORTH else (sigma, tau)
+    return Scatter(exp(sigma), exp(tau), _freedom(sample, exp(sigma), exp(tau), start))
 
 
-def _start(sample: Sample) -> float:
-    """ln b_crit that fits the known means best by least squares."""
-    from dataclasses import replace
-
-    known = sample.n > 0
-    part = sample.only(known)
-    flat = replace(part, n=np.ones(len(part)), ss=np.zeros(len(part)), cell=part.cell[:0], bound=part.bound[:0], side=part.side[:0], count=part.count[:0])
-    best = Surface(flat, 1.0, 0.0).optimum()
-    return float(best.beta[0])
-
-
-def _between(sample: Sample, beta: float) -> float:
-    known = sample.n > 0
-    r = (sample.mean - np.logaddexp(0.0, beta - sample.x))[known]
-    return float(np.sqrt(((r - r.mean()) ** 2).mean()))
-
-
-def restricted(sample: Sample, sigma: Floats, tau: Floats, start: float) -> Floats:
-    best = climb(sample, sigma, tau, start, tolerance=1e-6)
-    return best.value - 0.5 * best.log_determinant
-
-
-def _search(sample: Sample, start: float, seeds: float, tuning: float | None) -> tuple[float, float]:
-    """The scatters of largest restricted likelihood: a grid that shrinks around its best point."""
-    center = np.array([seeds, -np.inf if tuning is None else tuning])
-    if tuning is None:
-        for width in (0.5, 0.15, 0.04):
-            trial = center[0] + width * np.arange(-3, 4)
-            value = restricted(sample, np.exp(trial), np.zeros(7), start)
-            center[0] = trial[int(np.argmax(value))]
-        return float(np.exp(center[0])), 0.0
-    offsets = np.arange(-2, 3)
-    for width in (0.6, 0.25, 0.1, 0.04):
-        s, t = np.meshgrid(center[0] + width * offsets, center[1] + width * offsets)
-        value = restricted(sample, np.exp(s.ravel()), np.exp(t.ravel()), start)
-        best = int(np.argmax(value))
-        center, top = np.array([s.ravel()[best], t.ravel()[best]]), value[best]
-    sigma0, tau0 = center
-    c = seeds
-    for width in (0.4, 0.12, 0.04):
-        trial = c + width * np.arange(-3, 4)
-        value = restricted(sample, np.exp(trial), np.zeros(7), start)
-        c, top0 = trial[int(np.argmax(value))], value.max()
-    if top0 >= top - 1e-3:
-        return float(np.exp(c)), 0.0
-    return float(np.exp(sigma0)), float(np.exp(tau0))
+def _zoom(
+    score: Callable[[Floats], Floats],
+    center: tuple[float, float],
+    along: tuple[float, float],
+    spacings: Sequence[float],
+) -> tuple[tuple[float, float], float]:
+    """The pair of highest score, and it, on grids around the best so far that shrink; `along` says which may move."""
+    offsets = np.array([(i, j) for i in range(-3, 4) for j in (range(-3, 4) if along[1] else (0,))], float)
+    best, top = np.array(center), -inf
+    for spacing in spacings:
+        trial = best + spacing * np.where(offsets != 0, offsets * along, 0.0)
+        value = score(np.maximum(trial, [log(SMALLEST), -inf]))
+        chosen = int(np.argmax(value))
+        best, top = trial[chosen], float(value[chosen])
+    return (max(float(best[0]), log(SMALLEST)), float(best[1])), top
 
 
 def _freedom(sample: Sample, sigma: float, tau: float, start: float) -> float:
-    best = climb(sample, np.array([sigma]), np.array([tau]), start)
-    information = best.information[0]
+    """Degrees of freedom of the variance tau^2 + sigma^2/n of a batch size's mean.
+
+    A batch size counts by the information that it holds relative to one without censoring: k - 2 in all
+    where tuning scatters most, all runs less 2 where only seeds do, and between them in proportion to the
+    squared share of the seeds. With very few batch sizes that share is itself not known well enough, and
+    seeds count for less: simulated frontiers show which of these rules keeps 95 % intervals true.
+    """
+    curve = climb(sample, np.array([sigma]), np.array([tau]), start)
     seeds = sigma**2 / sample.runs
-    between = max(float((information * (tau**2 + seeds + sample.gap)).sum()) - 2, 0.2)
+    held = curve.information[0] * (tau**2 + seeds + sample.gap)
+    between = max(float(held.sum()) - 2, FEWEST_FREEDOM)
     if not sample.replicated:
         return between
-    pooled = float((information * (tau**2 + seeds + sample.gap) * sample.runs).sum()) - 2
+    pooled = max(float((held * sample.runs).sum()) - 2, between)
     noise = float(seeds.mean())
-    share = (noise / (tau**2 + noise)) ** 2 * min(between / 3, 1.0)
-    return 1 / ((1 - share) / between + share / max(pooled, 0.2))
+    share = (noise / (tau**2 + noise)) ** 2 * min(between / ENOUGH, 1.0)
+    return 1 / ((1 - share) / between + share / pooled)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 SEARCH_SEEDS = 500_000  # above those of the measurement, so that none is tuned on and measured on
 NOISY = 0.03  # scatter of ln(steps) in one curve, above which a race needs more than one seed
 SEEDS_PER_RACE = 4  # measured seeds for every further seed of the search
+NOISE_SAMPLES = 10  # of a run at least
 CAP = 2.0  # times the steps of the search: a repeat beyond it wanders at the edge of stability
 PATIENCE = 1.6  # times the steps of a smaller batch size: a larger one never needs more
 SHARED = 0.04
@@ -264,14 +265,17 @@ class _Size:
         if not math.isfinite(steps):
             steps = self._incumbent(targets[-1])
         order = self._order("measure", done[-1].order.round + 1 if done else 0, lanes, targets, ())
-        order = replace(order, noise_every=self._noise_every(), noise_parts=self.spec.noise.parts)
+        order = replace(order, noise_every=self._noise_every(steps), noise_parts=self.spec.noise.parts)
         return self._cohort(self._capped(order, CAP * steps))
 
-    def _noise_every(self) -> int:
-        """Steps between noise samples; 0 where a batch cannot be cut into equal parts."""
+    def _noise_every(self, steps: float) -> int:
+        """Steps between noise samples: a short run still takes several; 0 where a batch has no equal parts."""
         parts = range(2, self.spec.noise.parts + 1)
         cuts = self.preflight.splits and any(self.batch_size % part == 0 for part in parts)
-        return self.spec.noise.every if cuts and self.spec.noise.source != "none" else 0
+        if not cuts or self.spec.noise.source == "none":
+            return 0
+        several = math.ceil(steps / NOISE_SAMPLES) if math.isfinite(steps) else self.spec.noise.every
+        return min(self.spec.noise.every, max(several, 1))
 
     def _order(
         self, role: str, number: int, lanes: tuple[tuple[float, int], ...], targets: tuple[float, ...],

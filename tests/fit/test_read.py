@@ -34,7 +34,7 @@ DIALECTS = {
     "spaces": PLAIN.replace(",", "   "),
     "semicolons": PLAIN.replace(",", ";"),
     "decimal commas": PLAIN.replace(",", ";").replace(".", ","),
-    "decimal commas and dots for thousands": "batch_size;steps;lr\n64;46.000;0,003\n128;23.000;0,004\n1.024;3.840;0,01\n",
+    "dots for thousands": "batch_size;steps;lr\n64;46.000;0,003\n128;23.000;0,004\n1.024;3.840;0,01\n",
     "excel's separator line": "sep=;\n" + PLAIN.replace(",", ";"),
     "windows line ends": PLAIN.replace("\n", "\r\n"),
     "old mac line ends": PLAIN.replace("\n", "\r"),

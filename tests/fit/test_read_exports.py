@@ -36,7 +36,8 @@ def test_a_wide_chart_with_companion_columns(tmp_path: Path) -> None:
 
 
 def test_a_grouped_chart(tmp_path: Path) -> None:
-    content = '"Step","Group: batch_size: 64 - eval/acc","Group: batch_size: 128 - eval/acc"\n1,0.1,0.2\n9,0.5,0.7\n'
+    header = '"Step","Group: batch_size: 64 - eval/acc","Group: batch_size: 128 - eval/acc"'
+    content = f"{header}\n1,0.1,0.2\n9,0.5,0.7\n"
     assert brackets(read(tmp_path, content, targets=[0.4])) == [(64, None, "", 1, 9), (128, None, "", 1, 9)]
 
 

@@ -80,10 +80,8 @@ def test_random_tables_come_back_equal(dialect: str, rows: list[Row], tmp_path: 
         (c.batch_size, c.steps, c.lr, dict(c.group)["workload"], c.censored)
         for c in read_table(path).crossings
     ]
-    exact = dialect not in ("thousands", "decimal commas")
     assert [row[:2] + row[3:] for row in found] == [row[:2] + row[3:] for row in rows]
-    rates = [row[2] for row in rows]
-    assert [row[2] for row in found] == (rates if exact else pytest.approx(rates, rel=1e-9))
+    assert [row[2] for row in found] == pytest.approx([row[2] for row in rows], rel=1e-10)
 
 
 @quickly
@@ -101,7 +99,7 @@ VICTIMS = {
     ),
     "curves": b"batch_size,step,examples,loss,lr\n"
     + b"".join(b"%d,%d,%d,%.3f,0.1\n" % (b, s, b * s, 9 / s**0.3) for b in (8, 64) for s in range(1, 40, 3)),
-    "decimal commas": "\ufeffbatch_size;steps;lr\n64;46.000;0,003\n128;23.000;0,004\n1.024;3.840;0,01\n".encode(),
+    "decimal commas": "\ufeffbatch_size;steps;lr\n64;46.000;0,003\n128;23.000;0,004\n1.024;3.840;0,1\n".encode(),
     "wide": b'"Step","bs64 - loss","bs64 - loss__MIN","bs8-lr1 - loss"\n1,4,4,5\n2,3,3,NaN\n3,2,,4\n',
     "long": b"run,key,value,step\na,batch_size,8,0\na,loss,4,1\na,loss,3,2\nb,batch_size,9,0\nb,loss,4,1\n",
     "json lines": b'{"batch_size": 64, "steps": 9, "lr": 0.1}\n{"batch_size": 8, "steps": 99, "lr": null}\n',
@@ -154,20 +152,21 @@ def test_damaged_files_end_in_a_sentence_or_in_a_table(name: str, tmp_path: Path
     chance = random.Random(name)
     path = tmp_path / "damaged.csv"
     options = {"targets": [3.2]} if name in ("curves", "wide", "long") else {}
-    refused = 0
+    refused = read = 0
     for _ in range(300):
         content = damages(VICTIMS[name], chance)
         path.write_bytes(content)
         try:
             table = read_table(path, **options)  # type: ignore[arg-type]
         except UserError as error:
-            refused += 1
-            assert error.what, content
-            assert error.remedy, content
+            refused += bool(error.what and error.remedy)
         except Exception as error:
             raise AssertionError(f"{content!r}") from error
         else:
+            read += 1
             for crossing in table.crossings:
                 assert 0 < crossing.low <= crossing.steps <= crossing.high, content
                 assert 0 < crossing.batch_size < float("inf"), content
-    assert 0 < refused < 300
+    assert refused
+    assert read
+    assert refused + read == 300

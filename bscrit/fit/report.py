@@ -1,0 +1,211 @@
+"""A report as a table for people, as JSON, as CSV, and as Markdown for a continuous-integration summary.
+
+The JSON is described by fit.schema.json beside this file.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from bscrit.crossing import Crossing
+from bscrit.fit.result import SCHEMA, Estimate, Fit, NoiseComparison, Point, Report
+from bscrit.fit.words import interval, number, size
+
+DEFINITIONS = (
+    "B_crit takes twice the fewest steps and twice the fewest examples (McCandlish et al. 2018)",
+    "CBS-20 takes 20 % more examples than the fewest (0.2 B_crit; Zhang et al. 2024, against the asymptote)",
+)
+QUANTITIES = (
+    ("B_crit", "b_crit", "{units}"),
+    ("CBS-20", "cbs_20", "{units}"),
+    ("S_min", "s_min", "steps"),
+    ("E_min", "e_min", "{units}"),
+)
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of `to_dict`."""
+    loaded: dict[str, Any] = json.loads(Path(__file__).with_name("fit.schema.json").read_text("utf-8"))
+    return loaded
+
+
+def to_dict(report: Report) -> dict[str, Any]:
+    """The report as strict JSON holds it: null where there is no value, never NaN or infinity."""
+    return {
+        "schema": SCHEMA,
+        "source": report.source,
+        "unit": report.unit,
+        "fits": [_fit(fit) for fit in report.fits],
+        "notes": list(report.notes),
+    }
+
+
+def table(report: Report) -> str:
+    """The report for people: a block for each fit, with units, target and definitions."""
+    blocks = [_block(fit, report) for fit in report.fits]
+    notes = [f"note: {note}" for note in report.notes]
+    tail = ["intervals are 95 % profile likelihood", *DEFINITIONS] if report.fits else ["nothing to fit"]
+    return "\n".join([*("\n".join([*block, ""]) for block in blocks), *notes, *tail])
+
+
+def frontier_csv(report: Report) -> str:
+    """frontier.csv: one row per fit and batch size."""
+    names = _group_names(fit.group for fit in report.fits)
+    columns = ["batch_size", "steps", "examples", "low", "high", "lr", "runs", "censored", "robust_weight"]
+    rows = (
+        [*(fit.group.get(name, "") for name in names), fit.target, *(getattr(point, c) for c in columns)]
+        for fit in report.fits
+        for point in fit.points
+    )
+    return _csv([*names, "target", *columns], rows)
+
+
+def crossings_csv(crossings: Sequence[Crossing]) -> str:
+    """crossings.csv: one row per run and target; what `bscrit fit` reads back."""
+    names = _group_names(dict(crossing.group) for crossing in crossings)
+    columns = ["batch_size", "steps", "censored", "low", "high", "lr", "seed", "role", "where"]
+    rows = (
+        [*(dict(one.group).get(name, "") for name in names), one.target, *(_cell(one, c) for c in columns)]
+        for one in crossings
+    )
+    return _csv([*names, "target", *columns], rows)
+
+
+def markdown(report: Report) -> str:
+    """A table for the summary page of a continuous-integration run."""
+    lines = [
+        f"### Critical batch size: {report.source or 'fit'}",
+        "",
+        f"| fit | verdict | B_crit [{plural(report.unit)}] | S_min [steps] | E_min [{plural(report.unit)}] | caveats |",
+        "|---|---|---|---|---|---|",
+    ]
+    for fit in report.fits:
+        cells = [shown(getattr(fit, name)) for name in ("b_crit", "s_min", "e_min")]
+        codes = ", ".join(f"**{c.code}**" if c.serious else c.code for c in fit.caveats) or "none"
+        row = [title(fit) or "all runs", fit.verdict, *cells, codes]
+        lines.append(f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |")
+    return "\n".join([*lines, "", *(f"{line}.  " for line in DEFINITIONS)]) + "\n"
+
+
+def title(fit: Fit) -> str:
+    """What tells a fit from others: its group and target."""
+    parts = [f"{name} {value}" for name, value in fit.group.items()]
+    return ", ".join([*parts, f"target {fit.target:g}"] if fit.target is not None else parts)
+
+
+def shown(estimate: Estimate) -> str:
+    """A value with its interval, or the bound, or "not identified".
+
+    >>> shown(Estimate(2190.6, 1902.0, 2529.0)), shown(Estimate(None, 84.0)), shown(Estimate(None))
+    ('2,190 [1,900, 2,530]', 'at least 84.0', 'not identified')
+    """
+    if estimate.value is not None:
+        return f"{number(estimate.value)} {interval(estimate)}".rstrip()
+    if estimate.low is not None and estimate.high is not None:
+        return f"not identified {interval(estimate)}"
+    if estimate.low is not None:
+        return f"at least {number(estimate.low)}"
+    return f"at most {number(estimate.high)}" if estimate.high is not None else "not identified"
+
+
+def plural(unit: str) -> str:
+    """
+    >>> plural("image"), plural("sequence of 512 tokens")
+    ('images', 'sequences of 512 tokens')
+    """
+    head, of, rest = unit.partition(" of ")
+    return (head if head.endswith("s") else f"{head}s") + of + rest
+
+
+def _block(fit: Fit, report: Report) -> list[str]:
+    lines = [f"{title(fit) or report.source or 'fit'}: {fit.verdict}"]
+    for label, name, unit in QUANTITIES:
+        units = unit.format(units=plural(report.unit))
+        lines.append(f"  {label:<8}{shown(getattr(fit, name))} {units}")
+    if fit.noise is not None:
+        lines += _noise(fit.noise, report.unit)
+    if fit.sigma.value is not None:
+        lines.append(f"  {'scatter':<8}{100 * fit.sigma.value:.2g} % of the steps between batch sizes")
+    lines += _points(fit.points, report.unit)
+    for caveat in fit.caveats:
+        mark = "warning" if caveat.serious else "caution"
+        lines += [f"  {mark}: {caveat.text} [{caveat.code}]", f"    hint: {caveat.hint}"]
+    return lines
+
+
+def _noise(noise: NoiseComparison, unit: str) -> list[str]:
+    name = {"identity": "B_simple", "hessian": "B_noise"}.get(noise.metric, f"noise scale ({noise.metric})")
+    return [
+        f"  {name:<8}{shown(noise.mean)} {plural(unit)}, mean to the target; {shown(noise.ratio)} of B_crit",
+        f"          {noise.text}",
+    ]
+
+
+def _points(points: Sequence[Point], unit: str) -> list[str]:
+    head = ["batch size", "steps", plural(unit) if len(unit) < 12 else "examples", "rate", "runs", ""]
+    rows = [head] + [
+        [
+            size(point.batch_size),
+            (">" if point.censored == point.runs else "") + number(point.steps, 4),
+            (">" if point.censored == point.runs else "") + number(point.examples, 4),
+            "" if point.lr is None else f"{point.lr:.3g}",
+            str(point.runs),
+            _remark(point),
+        ]
+        for point in points
+    ]
+    width = [max(len(row[column]) for row in rows) for column in range(5)]
+    return [
+        ("  " + "  ".join([*(cell.rjust(w) for cell, w in zip(row[:5], width, strict=True)), row[5]])).rstrip()
+        for row in rows
+    ]
+
+
+def _remark(point: Point) -> str:
+    parts = []
+    if point.censored:
+        parts.append(f"{point.censored} of {point.runs} did not reach the target")
+    if point.robust_weight < 1:
+        parts.append("set aside" if point.robust_weight == 0 else "some runs set aside")
+    return ", ".join(parts)
+
+
+def _fit(fit: Fit) -> dict[str, Any]:
+    names = ("s_min", "e_min", "b_crit", "cbs_20", "sigma")
+    return {
+        "group": dict(fit.group),
+        "target": fit.target,
+        "verdict": fit.verdict,
+        **{name: asdict(getattr(fit, name)) for name in names},
+        "points": [asdict(point) for point in fit.points],
+        "caveats": [asdict(caveat) for caveat in fit.caveats],
+        "noise": None if fit.noise is None else asdict(fit.noise),
+        "diagnostics": dict(fit.diagnostics),
+        "region": [list(pair) for pair in fit.region],
+    }
+
+
+def _group_names(groups: Iterable[Mapping[str, str]]) -> list[str]:
+    return list(dict.fromkeys(name for group in groups for name in group))
+
+
+def _cell(crossing: Crossing, column: str) -> Any:
+    """A cell of crossings.csv: bounds only where they say more than the steps."""
+    value = getattr(crossing, column)
+    if column in ("low", "high"):
+        return value if crossing.low < crossing.high < float("inf") else None
+    return str(value).lower() if column == "censored" else value
+
+
+def _csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(["" if cell is None else cell for cell in row] for row in rows)
+    return stream.getvalue()
