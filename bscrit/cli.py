@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bscrit.errors import UserError, UserErrors
+
+if TYPE_CHECKING:
+    from bscrit.fit.command import Options
 
 app = typer.Typer(
     name="bscrit",
@@ -65,6 +68,93 @@ def sweep(
     from bscrit.sweep import command
 
     raise typer.Exit(command.sweep(spec, out, settings or [], dry_run))
+
+
+_TARGETS = typer.Option(metavar="A,B,C", help="Losses (or another metric) to fit; all where left out.")
+_COLUMNS = typer.Option(metavar="ROLE=COLUMN", help="Map a column, as steps=iter; repeatable.")
+_BY = typer.Option(metavar="COLUMN", help="Fit each value of this column on its own; repeatable.")
+_DIRECTION = typer.Option(metavar="down|up", help="Where a metric gets better, if its name does not say.")
+_UNIT = typer.Option(metavar="NAME", help="What a batch size counts: image, token, frame.")
+
+
+@app.command()
+def fit(
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SOURCE...", help="A results folder, or a table (CSV, TSV, JSONL, Parquet, - for stdin)."
+        ),
+    ],
+    targets: Annotated[str | None, _TARGETS] = None,
+    columns: Annotated[list[str] | None, _COLUMNS] = None,
+    by: Annotated[list[str] | None, _BY] = None,
+    direction: Annotated[str | None, _DIRECTION] = None,
+    unit: Annotated[str | None, _UNIT] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON (bscrit schema fit).")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit 1 unless every B_crit is identified without serious caveat.")
+    ] = False,
+    baseline: Annotated[
+        Path | None, typer.Option(help="Exit 1 when B_crit moved beyond both intervals of this fit.json.")
+    ] = None,
+) -> None:
+    """S_min, E_min and B_crit with 95 % intervals, a verdict and caveats, from any source.
+
+    Without --strict and --baseline the exit code is 0 also when nothing is identified: the verdict is the
+    answer.
+    """
+    from bscrit.fit import command
+
+    options = _options(targets, columns, by, direction, unit, as_json, strict, baseline)
+    raise typer.Exit(command.run(sources, options))
+
+
+@app.command()
+def plot(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A results folder, or a table.")],
+    out: Annotated[Path | None, typer.Option(help="Folder of the figures [default: SOURCE/figures].")] = None,
+    formats: Annotated[
+        str, typer.Option("--format", metavar="png,svg,pdf", help="Formats, separated by commas.")
+    ] = "png",
+    figures: Annotated[
+        list[str] | None, typer.Option("--figure", metavar="NAME", help="Only this figure; repeatable.")
+    ] = None,
+    targets: Annotated[str | None, _TARGETS] = None,
+    columns: Annotated[list[str] | None, _COLUMNS] = None,
+    by: Annotated[list[str] | None, _BY] = None,
+    direction: Annotated[str | None, _DIRECTION] = None,
+    unit: Annotated[str | None, _UNIT] = None,
+) -> None:
+    """Draw the frontier, steps, rates, curves and noise scale; prints the paths of the figures."""
+    from bscrit.plot import command
+
+    options = _options(targets, columns, by, direction, unit)
+    raise typer.Exit(command.run(source, out, formats.split(","), figures or [], options))
+
+
+def _options(
+    targets: str | None,
+    columns: list[str] | None,
+    by: list[str] | None,
+    direction: str | None,
+    unit: str | None,
+    as_json: bool = False,
+    strict: bool = False,
+    baseline: Path | None = None,
+) -> Options:
+    """What the options of fit and plot say, read."""
+    from bscrit.fit.command import Options, parse_columns, parse_direction, parse_targets
+
+    return Options(
+        targets=parse_targets(targets),
+        columns=parse_columns(columns or []),
+        by=tuple(by or ()),
+        direction=parse_direction(direction),
+        unit=unit,
+        as_json=as_json,
+        strict=strict,
+        baseline=baseline,
+    )
 
 
 @app.command()

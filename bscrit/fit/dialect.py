@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
+SAMPLE = 50
 
 
 def read_cells(name: str, text: str) -> Sheet:
@@ -41,6 +42,7 @@ def read_cells(name: str, text: str) -> Sheet:
         return _parse(name, data, layout, typed=False)[list(columns)].set_axis(frame.index)[filled]
 
     notes = [] if layout.separator in ", " else [f"cells are separated by {SEPARATORS[layout.separator]}"]
+    notes += [f"left out {layout.titles} lines of title above the header"] if layout.titles else []
     notes += [f"left out line {layout.torn}, which is torn"] if layout.torn else []
     return Sheet(name, frame[filled], tuple(notes), separator=layout.separator, blanks=True, spelled=spelled)
 
@@ -56,6 +58,7 @@ class _Layout:
         lines: line number of each row.
         plain: whether every line after the header is a whole row or blank.
         torn: the line of an unfinished last row, 0 where there is none.
+        titles: number of lines above the header that hold a title.
     """
 
     separator: str
@@ -64,6 +67,7 @@ class _Layout:
     lines: list[int]
     plain: bool
     torn: int
+    titles: int
 
 
 def _survey(name: str, data: bytes) -> _Layout:
@@ -71,8 +75,12 @@ def _survey(name: str, data: bytes) -> _Layout:
     declared = re.fullmatch(r"sep=([,;|\t])\s*", next(lines, ""), re.IGNORECASE)
     if not declared:
         lines = _Lines(data)
-    separator = declared[1] if declared else _separator(list(islice(_Lines(data), 50)))
+    sample = list(islice(_Lines(data), int(bool(declared)), SAMPLE))
+    separator = declared[1] if declared else _separator(sample)
     rows = _rows(name, lines, separator)
+    titles = _titles(list(_rows(name, iter(sample), separator)))
+    for _ in range(titles):
+        next(rows)
     header, start, found = next(rows, []), lines.number, list[int]()
     if header and all(_is_number(cell) for cell in header):
         if len(commented := next(_rows(name, iter([lines.comment]), separator), [])) != len(header):
@@ -96,7 +104,7 @@ def _survey(name: str, data: bytes) -> _Layout:
     if data.count(b'"') % 2 and _spans(cells):
         raise _uneven(f"{name}, line {found[-1] if found else start}", cells, len(columns))
     plain = not padded and not torn and comments == lines.commented
-    return _Layout(separator, columns, start, found, plain, torn)
+    return _Layout(separator, columns, start, found, plain, torn, titles)
 
 
 def _uneven(where: str, cells: Sequence[str], columns: int) -> UserError:
@@ -150,11 +158,18 @@ def _separator(sample: Sequence[str]) -> str:
 
     def score(separator: str) -> tuple[float, int]:
         rows = list(_rows("", iter(sample), separator))
+        rows = rows[_titles(rows) :]
         width = len(rows[0]) if rows else 0
         whole = sum(len(row) == width for row in rows)
-        return (whole / len(rows), width * (separator != " ")) if width > 1 else (0.0, 0)
+        return (whole / len(sample), width * (separator != " ")) if width > 1 else (0.0, 0)
 
     return max(SEPARATORS, key=score)
+
+
+def _titles(rows: Sequence[Sequence[str]]) -> int:
+    """How many rows stand above the header, with a title in one cell."""
+    filled = [sum(bool(cell.strip()) for cell in row) for row in rows]
+    return next((index for index, count in enumerate(filled) if count > 1), 0)
 
 
 def _is_number(cell: str) -> bool:

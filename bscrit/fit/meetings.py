@@ -103,7 +103,7 @@ def _together(runs: Sequence[Run], target: float) -> tuple[Sequence[Run], list[f
     for left_out in range(len(late) + 1):
         rest = [*late[left_out:], *(run for run, _ in met)]
         if max(run.curve.steps[0] for run in rest) <= min(run.curve.steps[-1] for run in rest):
-            meeting = meet([run.curve for run in rest], target)
+            meeting = meet([run.curve for run in rest], target, confirmed=False)
             if meeting is not None:
                 return rest, meeting.runs.tolist()
     return (), []

@@ -43,6 +43,8 @@ DIALECTS = {
     "empty rows of a spreadsheet": PLAIN + ",,\n,,\n",
     "a trailing separator": PLAIN.replace("\n", ",\n"),
     "comments": "# exported yesterday\n" + PLAIN.replace("128,", "# the next one is good\n128,"),
+    "a title": "My sweep\n\n" + PLAIN,
+    "a title of a spreadsheet": "My sweep;;\n;;\n" + PLAIN.replace(",", ";"),
     "a commented header": "# " + PLAIN.replace(",", " "),
     "padding": PLAIN.replace(",", " , "),
     "quotes": '"' + PLAIN.strip().replace(",", '","').replace("\n", '"\n"') + '"\n',

@@ -93,7 +93,7 @@ def test_a_dense_log_follows_the_convention_of_the_package() -> None:
     table = read_table(dense(), targets=[2.0])
     for size in (16, 256):
         curves = [Curve(*(smooth(size, seed)[i].astype(float) for i in (0, 0, 1, 0))) for seed in range(3)]
-        expected = meet(curves, 2.0)
+        expected = meet(curves, 2.0, confirmed=False)
         assert expected is not None
         found = [crossing for crossing in table.crossings if crossing.batch_size == size]
         assert [crossing.steps for crossing in found] == pytest.approx(list(expected.runs))
@@ -271,3 +271,13 @@ def test_files_without_a_run_column_are_runs_of_their_own(tmp_path: Path) -> Non
     for path, last in zip(paths, (2, 1), strict=True):
         path.write_text(f"batch_size,step,loss\n64,10,4\n64,100,{last}\n")
     assert len(read_table(paths, targets=[3]).crossings) == 2
+
+
+def test_a_dense_log_that_ends_at_the_target_is_smoothed_as_the_others_are() -> None:
+    frame = dense((16,))
+    whole = read_table(frame, targets=[2.0]).crossings
+    met = frame.groupby("seed")["loss"].transform(lambda loss: (loss <= 1.95).cumsum().shift(fill_value=0))
+    cut = read_table(frame[met == 0], targets=[2.0]).crossings
+    assert all(crossing.low == crossing.high for crossing in cut)
+    ratio = np.exp(np.mean(np.log([c.steps for c in cut])) - np.mean(np.log([c.steps for c in whole])))
+    assert ratio == pytest.approx(1, abs=0.03)

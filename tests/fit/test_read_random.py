@@ -99,7 +99,7 @@ VICTIMS = {
     ),
     "curves": b"batch_size,step,examples,loss,lr\n"
     + b"".join(b"%d,%d,%d,%.3f,0.1\n" % (b, s, b * s, 9 / s**0.3) for b in (8, 64) for s in range(1, 40, 3)),
-    "decimal commas": "\ufeffbatch_size;steps;lr\n64;46.000;0,003\n128;23.000;0,004\n1.024;3.840;0,1\n".encode(),
+    "decimal commas": "\ufeffbatch_size;steps;lr\n64;46.000;0,3\n128;23.000;0,4\n1.024;840;1,1\n".encode(),
     "wide": b'"Step","bs64 - loss","bs64 - loss__MIN","bs8-lr1 - loss"\n1,4,4,5\n2,3,3,NaN\n3,2,,4\n',
     "long": b"run,key,value,step\na,batch_size,8,0\na,loss,4,1\na,loss,3,2\nb,batch_size,9,0\nb,loss,4,1\n",
     "json lines": b'{"batch_size": 64, "steps": 9, "lr": 0.1}\n{"batch_size": 8, "steps": 99, "lr": null}\n',

@@ -1,0 +1,41 @@
+"""`bscrit plot`: draw every figure that a source supports."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from bscrit.errors import UserError
+from bscrit.fit.command import Options, read
+from bscrit.fit.rates import RateLaw, fit_rates
+from bscrit.fit.result import Report
+from bscrit.plot.draw import draw
+from bscrit.record import Record
+from bscrit.results import is_results, read_results
+
+
+def run(
+    source: str, out: Path | None, formats: Sequence[str], figures: Sequence[str], options: Options
+) -> int:
+    """Draw, print the paths on stdout, say on stderr what could not be drawn, and return the exit code."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)
+    logging.getLogger("fontTools").setLevel(logging.WARNING)
+    report = read([source], options)
+    folder = Path(source)
+    records = read_results(folder) if is_results(folder) else []
+    out = out or (folder / "figures" if is_results(folder) else Path("figures"))
+    paths = draw(report, records, out, formats, figures or None, law=_law(report, records))
+    if not paths:
+        raise UserError(source, "supports none of these figures", "see the reasons above")
+    print("\n".join(str(path) for path in paths))
+    return 0
+
+
+def _law(report: Report, records: Sequence[Record]) -> RateLaw | None:
+    """The law of the best rate at the hardest target, from the rates of its points."""
+    tuned = [(p.batch_size, p.lr) for fit in report.fits[-1:] for p in fit.points if p.lr]
+    adaptive = any(record.trial.optimizer["use"] != "sgd" for record in records)
+    return fit_rates([size for size, _ in tuned], [lr for _, lr in tuned], 0.5 if adaptive else 1.0)
