@@ -54,10 +54,11 @@ def read_curve(path: Path) -> Curve:
         if len(cells) != 6:
             continue
         try:
-            step, examples, loss, _, _, seconds = (float(cell) for cell in cells)
+            step = int(cells[0])
+            examples, loss, seconds = (float(cells[place]) for place in (1, 2, 5))
         except ValueError:
             continue
-        rows[int(step)] = (step, examples, loss, seconds)
+        rows[step] = (step, examples, loss, seconds)
     if not rows:
         return EMPTY
     table = np.array([rows[step] for step in sorted(rows)])

@@ -35,6 +35,14 @@ def read_json(path: Path) -> Any:
         ) from None
 
 
+def whole_json(path: Path) -> Any | None:
+    """JSON as `write_json` leaves it; None where there is no such file, or where a crash tore it."""
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None
+
+
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """A binary stream that becomes `path` when the block ends well, and vanishes when it does not."""

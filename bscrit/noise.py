@@ -72,24 +72,20 @@ NO_NOISE = NoiseSamples(*(np.empty(0) for _ in range(6)))
 def read_noise(path: Path) -> NoiseSamples:
     """Read noise.csv up to its last whole line; the last writing of a step holds."""
     rows: dict[float, list[float]] = {}
-    metric, dropped = "identity", 0
+    metric = NO_NOISE.metric
     for line in whole_lines(path)[1:]:
         cells = line.split(",")
         if len(cells) != 7:
             continue
-        metric = cells[2]
         try:
             row = [float(cell) for cell in (*cells[:2], *cells[3:])]
         except ValueError:
             continue
-        if np.isfinite(row).all():
-            rows[row[0]] = row
-        else:
-            dropped += 1
-    if not rows:
-        return NO_NOISE
-    table = np.array([rows[step] for step in sorted(rows)]).T
-    return NoiseSamples(*table, metric=metric, dropped=dropped)
+        metric = cells[2]
+        rows[row[0]] = row
+    table = np.array([rows[step] for step in sorted(rows)]).reshape(-1, 6)
+    finite = np.isfinite(table).all(axis=1)
+    return NoiseSamples(*table[finite].T, metric=metric, dropped=int((~finite).sum()))
 
 
 @dataclass(frozen=True)

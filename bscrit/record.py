@@ -13,13 +13,13 @@ worker in between.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from bscrit.curve import EMPTY, Curve, read_curve
 from bscrit.errors import UserError
-from bscrit.files import read_json, write_json
+from bscrit.files import whole_json, write_json
 from bscrit.noise import NO_NOISE, NoiseSamples, read_noise
 from bscrit.trial import FINISHED, Status, Trial
 
@@ -115,33 +115,37 @@ def end(folder: Path, status: Status, reason: str, facts: Mapping[str, Any]) -> 
     write_json(folder / "status.json", {"schema": SCHEMA, "status": status, "reason": reason, "facts": facts})
 
 
-def read_order(folder: Path) -> tuple[Trial, Order]:
-    """Who a folder is and what is asked of it."""
-    trial, order = (_versioned(folder / name) for name in ("trial.json", "order.json"))
-    return Trial.from_dict(trial), Order.from_dict(order)
-
-
 def read_record(folder: Path) -> Record | None:
     """Read a trial's folder; None where it was not even begun.
 
     A record is complete when its status is written and its curve goes as far as the status says; anything
-    else is "running", and a sweep goes on with it.
+    else is "running", and a sweep goes on with it. A file that a crash left half-written was not written.
     """
-    if not (folder / "trial.json").exists() or not (folder / "order.json").exists():
+    trial, order = _versioned(folder / "trial.json"), _versioned(folder / "order.json")
+    if not trial or not order:
         return None
-    trial, order = read_order(folder)
-    curve, noise = read_curve(folder / "curve.csv"), read_noise(folder / "noise.csv")
-    ended = _versioned(folder / "status.json") if (folder / "status.json").exists() else {}
+    begun = Record(
+        Trial.from_dict(trial),
+        Order.from_dict(order),
+        reason="not ended yet",
+        curve=read_curve(folder / "curve.csv"),
+        noise=read_noise(folder / "noise.csv"),
+        folder=folder,
+    )
+    ended = _versioned(folder / "status.json")
     facts = ended.get("facts", {})
-    last = curve.steps[-1] if len(curve) else 0
+    last = begun.curve.steps[-1] if len(begun.curve) else -1
     whole = ended.get("status") == "failed" or last >= facts.get("steps", 0)
     if not ended or not whole:
-        return Record(trial, order, "running", "not ended yet", curve, noise, {}, folder)
-    return Record(trial, order, ended["status"], ended["reason"], curve, noise, facts, folder)
+        return begun
+    return replace(begun, status=ended["status"], reason=ended["reason"], facts=facts)
 
 
 def _versioned(path: Path) -> dict[str, Any]:
-    data = read_json(path)
+    """What a file holds, nothing where it is not there or torn; UserError when another version wrote it."""
+    data = whole_json(path)
+    if data is None:
+        return {}
     if not isinstance(data, dict) or data.pop("schema", None) != SCHEMA:
         raise UserError(
             str(path),

@@ -93,15 +93,12 @@ def read_numbers(sheet: Sheet, columns: Mapping[str, bool]) -> tuple[dict[str, N
 
 def read_flags(sheet: Sheet, column: str) -> Flags:
     """A column of truth values: true, yes, 1, x and their opposites; an empty cell is false."""
-    series = sheet.frame[column]
-    codes, words = distinct(series)
-    known = {word: word.strip().lower() in TRUE for word in words}
+    codes, words = distinct(sheet.frame[column])
     for code, word in enumerate(words):
         if word.strip().lower() not in TRUE | FALSE:
             where = sheet.where(int(np.flatnonzero(codes == code)[0]))
             raise UserError(where, f"{column} is {word!r}", "write true or false")
-    table = np.array([*known.values(), False], dtype=bool)
-    return table[codes]
+    return np.array([*(word.strip().lower() in TRUE for word in words), False])[codes]
 
 
 def distinct(series: pd.Series[Any]) -> tuple[NDArray[np.intp], list[str]]:
@@ -173,8 +170,9 @@ def _from_text(sheet: Sheet, column: str, series: pd.Series[Any], decimal: Decim
     codes, words = distinct(series)
     beyond = [_BEYOND.match(word) is not None for word in words]
     empty = [word.strip().lower() in MISSING for word in words]
-    values = np.empty(len(words) + 1)
-    for code, word in enumerate(words):
+    values = np.append(_plainly(words, decimal), np.nan)
+    for code in np.flatnonzero(np.isnan(values[:-1])):
+        word = words[code]
         value = parse_number(_BEYOND.sub("", word, count=1) if beyond[code] else word, decimal)
         if value is None and not empty[code]:
             other = parse_number(word, "," if decimal == "." else ".")
@@ -183,8 +181,17 @@ def _from_text(sheet: Sheet, column: str, series: pd.Series[Any], decimal: Decim
             where = sheet.where(int(np.flatnonzero(codes == code)[0]))
             raise UserError(where, f"{column} is {word[:40]!r}", "write a number, or leave the cell empty")
         values[code] = np.nan if value is None else value
-    values[-1] = np.nan
     return Numbers(values[codes], np.array([*empty, True])[codes], np.array([*beyond, False])[codes])
+
+
+def _plainly(words: list[str], decimal: Decimal) -> Floats:
+    """The cells that pandas can read, at once; NaN for the others."""
+    import pandas as pd
+
+    texts = pd.Series(words, dtype=object)
+    if decimal == ",":
+        texts = texts.mask(texts.str.contains(".", regex=False)).str.replace(",", ".", regex=False)
+    return pd.to_numeric(texts, errors="coerce").to_numpy(float)
 
 
 def _mixed(sheet: Sheet, texts: Mapping[str, pd.Series[Any]], *cells: tuple[str, str]) -> UserError:

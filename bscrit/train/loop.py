@@ -12,16 +12,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import IO, Any
 
 import numpy as np
 import torch
 
-from bscrit.curve import HEADER, Curve, curve_line, read_curve
+from bscrit.curve import HEADER, Curve, curve_line
 from bscrit.files import explaining, replacing, whole_lines, write_text
 from bscrit.noise import HEADER as NOISE_HEADER
 from bscrit.noise import noise_line
-from bscrit.record import Order, end, read_order, read_record
+from bscrit.record import Order, end, read_record
 from bscrit.train.judge import Ending, evaluation_after, judge
 from bscrit.train.lanes import Lanes
 from bscrit.train.schedule import factor
@@ -73,20 +74,17 @@ class _Lane:
 
     @classmethod
     def read(cls, folder: Path) -> _Lane:
-        trial, order = read_order(folder)
         record = read_record(folder)
-        lane = cls(folder, trial, order)
-        if record is not None and record.finished:
-            lane.ending = Ending(record.status, record.reason)
-            c = record.curve
-            lane.rows = list(zip(c.steps, c.examples, c.loss, c.seconds, strict=True))
+        assert record is not None, "the sweep begins a folder before it hands it over"
+        lane = cls(folder, record.trial, record.order)
+        lane.ending = Ending(record.status, record.reason) if record.finished else None
+        c = record.curve
+        lane.rows = list(zip(c.steps, c.examples, c.loss, c.seconds, strict=True))
         return lane
 
     def begin(self, step: int, files: contextlib.ExitStack) -> None:
-        """Open the streams, cut back to what was known at `step`."""
-        curve = read_curve(self.folder / "curve.csv").until(step) if step else None
-        if curve is not None:
-            self.rows = list(zip(curve.steps, curve.examples, curve.loss, curve.seconds, strict=True))
+        """Open the streams, cut back to what was known before update number `step`."""
+        self.rows = [row for row in self.rows if row[0] <= step]
         self.curve_file = files.enter_context(_stream(self.folder / "curve.csv", HEADER, step))
         if self.order.noise_every:
             self.noise_file = files.enter_context(_stream(self.folder / "noise.csv", NOISE_HEADER, step - 1))
@@ -111,17 +109,14 @@ class _Cohort:
         self.facts = facts
         self.live = [row for row, lane in enumerate(self.lanes) if lane.ending is None]
         self.checkpoint = self.lanes[0].folder / "checkpoint.pt"
-        self.steps = 0
+        self.steps = self.evaluated = 0
         self.seconds = 0.0
 
     def start(self, files: contextlib.ExitStack) -> None:
         """Build the live lanes, from the checkpoint where there is one, and make the first evaluation."""
         if not self.live:
             return
-        saved = _load(self.checkpoint)
-        names = [self.lanes[row].trial.name for row in self.live]
-        resumed = saved is not None and set(names) <= set(saved["names"])
-        rows = [saved["names"].index(name) for name in names] if resumed else []
+        saved = self._saved()
         self.stack = Lanes(
             self.workload,
             seeds=[self.lanes[row].trial.seed for row in self.live],
@@ -133,15 +128,14 @@ class _Cohort:
             dtype=self.trial.dtype,
             micro_batch=self.order.micro_batch or None,
         )
-        if saved is not None and resumed:
-            self.steps, self.seconds = saved["steps"], saved["seconds"]
+        if saved is not None:
+            self.steps, self.evaluated, self.seconds = saved["steps"], saved["evaluated"], saved["seconds"]
             self.stack.load_state_dict(saved["lanes"])
-            self.stack.keep(rows)
+            self.stack.keep([saved["names"].index(name) for name in self._names()])
         self.began = self.saved = time.monotonic()
         for row in self.live:
-            self.lanes[row].begin(self.steps, files)
-        self.next_evaluation = evaluation_after(self.steps)
-        if not resumed:
+            self.lanes[row].begin(self.steps if saved is not None else -1, files)
+        if saved is None:
             self._evaluate()
 
     def step(self) -> None:
@@ -150,9 +144,8 @@ class _Cohort:
             self._measure_noise()
         self.stack.step(self.steps, factor(self.trial.schedule, self.steps, self.trial.batch_size))
         self.steps += 1
-        if self.steps >= self.next_evaluation or self.steps >= self.order.max_steps:
+        if self.steps >= min(evaluation_after(self.evaluated), self.order.max_steps):
             self._evaluate()
-            self.next_evaluation = evaluation_after(self.steps)
         if self.live and time.monotonic() - self.saved > CHECKPOINT_SECONDS:
             self.save()
 
@@ -160,8 +153,9 @@ class _Cohort:
         """Write the checkpoint beside and rename it: the previous one stays until this one is whole."""
         state = {
             "steps": self.steps,
+            "evaluated": self.evaluated,
             "seconds": self._elapsed(),
-            "names": [self.lanes[row].trial.name for row in self.live],
+            "names": self._names(),
             "lanes": self.stack.state_dict(),
         }
         for row in self.live:
@@ -171,7 +165,16 @@ class _Cohort:
             torch.save(state, stream)
         self.saved = time.monotonic()
 
+    def _saved(self) -> dict[str, Any] | None:
+        """The checkpoint, None unless it holds every live lane and their curves lead up to it."""
+        saved = _load(self.checkpoint)
+        if saved is None or not set(self._names()) <= set(saved["names"]):
+            return None
+        known = ({row[0] for row in self.lanes[row].rows} for row in self.live)
+        return saved if all(saved["evaluated"] in steps for steps in known) else None
+
     def _evaluate(self) -> None:
+        self.evaluated = self.steps
         seconds, examples = self._elapsed(), self.steps * self.trial.batch_size
         for row, loss in zip(self.live, self.stack.evaluate(), strict=True):
             lane = self.lanes[row]
@@ -205,6 +208,9 @@ class _Cohort:
             lane = self.lanes[row]
             _write(lane.noise_file, noise_line(self.steps, examples, "identity", *sample), lane.folder / "noise.csv")
 
+    def _names(self) -> list[str]:
+        return [self.lanes[row].trial.name for row in self.live]
+
     def _facts(self) -> dict[str, Any]:
         return {
             "steps": self.steps,
@@ -223,8 +229,8 @@ class _Cohort:
 
 @contextlib.contextmanager
 def _stream(path: Path, header: str, step: float) -> Any:
-    """A file to append to, holding the header and its whole lines up to `step` (none before step 1)."""
-    kept = [line for line in whole_lines(path)[1:] if step > 0 and _step(line) <= step]
+    """A file to append to, holding the header and its whole lines up to `step`."""
+    kept = [line for line in whole_lines(path)[1:] if _step(line) <= step]
     write_text(path, "\n".join([header, *kept]) + "\n")
     with path.open("a", buffering=1, encoding="utf-8") as stream:
         yield stream
@@ -253,11 +259,7 @@ def _load(path: Path) -> dict[str, Any] | None:
     """The checkpoint, None where there is none that can be read: the cohort then starts anew."""
     try:
         state = torch.load(path, weights_only=True)
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError, AttributeError):
+    except (OSError, RuntimeError, EOFError, ValueError, KeyError, AttributeError, UnpicklingError):
         return None
-    except Exception as error:  # UnpicklingError, of whatever module torch takes it from
-        if "npickling" in type(error).__name__:
-            return None
-        raise
-    whole = isinstance(state, dict) and {"steps", "seconds", "names", "lanes"} <= set(state)
+    whole = isinstance(state, dict) and {"steps", "evaluated", "seconds", "names", "lanes"} <= set(state)
     return state if whole else None

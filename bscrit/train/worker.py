@@ -28,7 +28,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import torch
 
 from bscrit.errors import UserError
-from bscrit.record import read_order
+from bscrit.record import read_record
 from bscrit.train.lanes import tune_allocator
 from bscrit.train.loading import load_workload
 from bscrit.train.loop import train
@@ -40,7 +40,9 @@ _workloads: dict[str, Workload] = {}
 
 def run(folders: Sequence[Path], leave: threading.Event | None = None) -> bool:
     """Train the cohort that lies in these folders; False when told to leave before it ended."""
-    trial, order = read_order(folders[0])
+    record = read_record(folders[0])
+    assert record is not None, "the sweep begins a folder before it hands it over"
+    trial, order = record.trial, record.order
     text = json.dumps([trial.workload, trial.settings, order.device], sort_keys=True)
     if text not in _workloads:
         workload = load_workload(trial.workload, trial.settings)
