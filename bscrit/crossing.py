@@ -132,6 +132,8 @@ def _together(curves: Sequence[Curve]) -> tuple[Floats, Floats]:
     end = min(curve.steps[-1] for curve in curves)
     cut = [curve.until(end) for curve in curves]
     if any(len(a) != len(b) or (a.steps != b.steps).any() for a, b in pairwise(cut)):
+        if not all(map(len, cut)):  # one ends before another begins
+            return np.empty(0), np.empty((len(curves), 0))
         finest = max(cut, key=len).steps
         grid = finest[finest >= max(max(curve.steps[0] for curve in cut), 1)]
         losses = np.stack([np.interp(np.log(grid), np.log(np.maximum(c.steps, 0.5)), c.loss) for c in cut])

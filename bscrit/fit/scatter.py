@@ -19,7 +19,7 @@ from bscrit.fit.surface import Surface, climb
 
 SMALLEST = 1e-7  # natural-log units; steps are counts, so nothing real scatters less
 FEWEST_FREEDOM = 0.2
-ENOUGH = 3.0  # degrees of freedom between batch sizes, above which seeds may stand in for them in full
+ENOUGH = 5.0  # degrees of freedom between batch sizes, above which seeds may stand in for them in full
 WORTH = 1e-3  # log likelihood that tau must gain to be told from 0
 ONE, TWO = (0.5, 0.15, 0.04), (0.6, 0.25, 0.1, 0.04)  # spacings of the shrinking grids, natural-log units
 
@@ -43,7 +43,7 @@ def estimate(sample: Sample) -> Scatter:
     """Sigma and tau of a frontier with at least three batch sizes whose crossing is known."""
     means = sample.means
     best = Surface(means, 1.0, 0.0).optimum()
-    start, squares = float(best.beta[0]), -2 * float(best.value[0])
+    start, squares = (float(best.a[0]), float(best.beta[0])), -2 * float(best.value[0])
     if not sample.replicated and not len(sample.cell) and not sample.gap.any():
         k = len(sample)
         return Scatter(max(sqrt(squares / (k - 2)), SMALLEST), 0.0, k - 2.0)
@@ -54,7 +54,7 @@ def estimate(sample: Sample) -> Scatter:
     def score(logarithms: Floats) -> Floats:
         """Restricted log likelihood of (ln sigma, ln tau) pairs, shape (g, 2) -> (g,)."""
         sigma, tau = np.exp(logarithms).T
-        curve = climb(sample, sigma, tau, start, tolerance=1e-6)
+        curve = climb(sample, sigma, tau, start, tolerance=1e-3)
         return curve.value - 0.5 * curve.log_determinant
 
     (sigma, tau), top = _zoom(score, (log(seeds), -inf), (1.0, 0.0), ONE)
@@ -81,7 +81,7 @@ def _zoom(
     return (max(float(best[0]), log(SMALLEST)), float(best[1])), top
 
 
-def _freedom(sample: Sample, sigma: float, tau: float, start: float) -> float:
+def _freedom(sample: Sample, sigma: float, tau: float, start: tuple[float, float]) -> float:
     """Degrees of freedom of the variance tau^2 + sigma^2/n of a batch size's mean.
 
     A batch size counts by the information that it holds relative to one without censoring: k - 2 in all
@@ -97,5 +97,5 @@ def _freedom(sample: Sample, sigma: float, tau: float, start: float) -> float:
         return between
     pooled = max(float((held * sample.runs).sum()) - 2, between)
     noise = float(seeds.mean())
-    share = (noise / (tau**2 + noise)) ** 2 * min(between / ENOUGH, 1.0)
+    share = (noise / (tau**2 + noise)) ** 2 * float(np.clip((between - 1) / (ENOUGH - 1), 0, 1))
     return 1 / ((1 - share) / between + share / pooled)

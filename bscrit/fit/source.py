@@ -48,7 +48,7 @@ def fit(
     folder = _results_folder(source)
     if folder is not None:
         return _of_results(folder, targets, unit)
-    from bscrit.fit.read import read_table
+    from bscrit.fit.reading.table import read_table
 
     table = read_table(
         source, targets=targets, columns=columns or {}, by=by, direction=direction, unit=unit

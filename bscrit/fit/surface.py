@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from bscrit.fit.likelihood import Floats, Sample, terms
+from bscrit.fit.likelihood import Floats, Sample, Terms, terms
 
+TINY = 1e-300
+MOST_STEPS, LONGEST = 60, 0.7  # of Newton, and how far beta may move in one
 REACH = 9.0  # natural-log units beyond the tried batch sizes at which the curve is a power law to 1e-4
 GRID = 73
 ARC = 48
@@ -86,9 +89,10 @@ class Surface:
     def optimum(self) -> Optimum:
         """The global optimum: the best of a grid over beta, polished by Newton steps."""
         grid = np.linspace(*self.box, GRID)
-        _, value = self.profile(grid)
-        start = grid[int(np.argmax(value))]
-        return climb(self.sample, np.array([self.sigma]), np.array([self.tau]), float(start))
+        a, value = self.profile(grid)
+        best = int(np.argmax(value))
+        start = float(a[best]), float(grid[best])
+        return climb(self.sample, np.array([self.sigma]), np.array([self.tau]), start)
 
     def range_of_beta(self, best: Optimum, drop: float) -> tuple[float, float]:
         """Outermost beta on either side of the best where the profile falls by `drop`; infinite where it never does."""
@@ -153,36 +157,53 @@ class Region:
         return -np.inf if falls else -_peak(-(self.bottom + shift), self.beta), high
 
 
-def climb(sample: Sample, sigma: Floats, tau: Floats, start: float, tolerance: float = 1e-12) -> Optimum:
-    """Most likely (a, beta) for each pair of scatters, shape (g,), from a start near the optimum."""
+def climb(
+    sample: Sample, sigma: Floats, tau: Floats, start: tuple[float, float], tolerance: float = 1e-12
+) -> Optimum:
+    """Most likely (a, beta) for each pair of scatters, shape (g,), by Newton steps from a start near it.
+
+    The steps stop once none moves beta by more than `tolerance`; the value is then off by its square.
+    """
     low, high = sample.x[0] - REACH, sample.x[-1] + REACH
     sigma, tau = sigma[:, None], tau[:, None]
-    beta = np.full(len(sigma), start)
-    shape = np.logaddexp(0.0, beta[:, None] - sample.x)
-    a, _ = _best_location(sample, shape, sigma, tau)
-    for _ in range(60):
-        piece, p, (iaa, iab, ibb) = _local(sample, a, beta, sigma, tau)
-        ga, gb = piece.slope.sum(axis=-1), (piece.slope * p).sum(axis=-1)
-        exact = ibb - (piece.slope * p * (1 - p)).sum(axis=-1)
-        ibb = np.where(iaa * exact > 1.05 * iab * iab, exact, ibb)
-        determinant = np.maximum(iaa * ibb - iab * iab, 1e-12 * iaa * ibb + 1e-300)
-        move = np.clip((iaa * gb - iab * ga) / determinant, -0.7, 0.7)
+    a, beta = np.full(len(sigma), start[0]), np.full(len(sigma), start[1])
+    for _ in range(MOST_STEPS):
+        here = _locally(sample, a, beta, sigma, tau)
+        move = np.clip(here.move, -LONGEST, LONGEST)
         new = np.clip(beta + move, low, high)
-        move = new - beta
-        a, beta = a + (ga - iab * move) / iaa, new
-        if not (np.abs(move) > tolerance).any():
+        a = a + np.clip((here.slope_a - here.cross * (new - beta)) / here.bend_a, -2.0, 2.0)
+        moved, beta = np.abs(new - beta).max(), new
+        if moved <= tolerance:
             break
-    piece, p, (iaa, iab, ibb) = _local(sample, a, beta, sigma, tau)
-    determinant = np.maximum(iaa * ibb - iab * iab, 1e-300)
-    return Optimum(a, beta, piece.value.sum(axis=-1), piece.information, np.log(determinant))
+    here = _locally(sample, a, beta, sigma, tau)
+    return Optimum(a, beta, here.terms.value.sum(axis=-1), here.terms.information, np.log(here.determinant))
 
 
-def _local(sample, a, beta, sigma, tau):  # type: ignore
+class _Local(NamedTuple):
+    """Derivatives of the log likelihood at (a, beta), shape (g,) each."""
+
+    terms: Terms
+    slope_a: Floats
+    bend_a: Floats
+    cross: Floats
+    determinant: Floats
+    move: Floats
+
+
+def _locally(sample: Sample, a: Floats, beta: Floats, sigma: Floats, tau: Floats) -> _Local:
     shape = np.logaddexp(0.0, beta[:, None] - sample.x)
-    piece = terms(sample, a[:, None] + shape, sigma, tau)
+    here = terms(sample, a[:, None] + shape, sigma, tau)
     p = -np.expm1(-shape)
-    w = piece.information
-    return piece, p, (w.sum(axis=-1), (w * p).sum(axis=-1), (w * p * p).sum(axis=-1))
+    weight = here.information
+    slope_a, slope_b = here.slope.sum(axis=-1), (here.slope * p).sum(axis=-1)
+    aa = np.maximum(weight.sum(axis=-1), TINY)
+    ab, bb = (weight * p).sum(axis=-1), (weight * p * p).sum(axis=-1)
+    # the expected information is safe far from the optimum, the observed one converges fast near it
+    observed = bb - (here.slope * p * (1 - p)).sum(axis=-1)
+    observed = np.where(aa * observed > 1.05 * ab * ab, observed, bb)
+    steepness = np.maximum(aa * observed - ab * ab, 1e-12 * aa * bb + TINY)
+    move = (aa * slope_b - ab * slope_a) / steepness
+    return _Local(here, slope_a, aa, ab, np.maximum(aa * bb - ab * ab, TINY), move)
 
 
 def _best_location(sample: Sample, shape: Floats, sigma: Floats, tau: Floats) -> tuple[Floats, Floats]:
@@ -195,7 +216,7 @@ def _best_location(sample: Sample, shape: Floats, sigma: Floats, tau: Floats) ->
     a = (level - shape)[:, known].mean(axis=-1)
     for _ in range(30):
         piece = terms(sample, a[:, None] + shape, sigma, tau)
-        step = piece.slope.sum(axis=-1) / np.maximum(piece.information.sum(axis=-1), 1e-300)
+        step = piece.slope.sum(axis=-1) / np.maximum(piece.information.sum(axis=-1), TINY)
         if not len(sample.cell):
             a = a + step
             break

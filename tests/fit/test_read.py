@@ -10,8 +10,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from bscrit.fit.numerals import parse_number
-from bscrit.fit.read import Table, read_table
+from bscrit.fit.reading.numerals import parse_number
+from bscrit.fit.reading.table import Table, read_table
 
 PLAIN = "batch_size,steps,lr\n64,46000,0.003\n128,23000,0.004\n1024,3840,0.01\n"
 ROWS = [(64.0, 46000.0, 0.003), (128.0, 23000.0, 0.004), (1024.0, 3840.0, 0.01)]
@@ -301,5 +301,5 @@ def test_decimal_commas_with_three_digits_are_decided_by_the_file(tmp_path: Path
 def test_importing_the_reader_imports_no_pandas() -> None:
     import subprocess
 
-    code = "import sys, bscrit.fit.read; assert not {'pandas', 'scipy', 'pyarrow'} & set(sys.modules)"
+    code = "import sys, bscrit.fit.reading.table; assert not {'pandas', 'scipy', 'pyarrow'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

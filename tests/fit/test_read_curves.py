@@ -12,7 +12,7 @@ import pytest
 from bscrit.crossing import meet
 from bscrit.curve import Curve
 from bscrit.errors import UserError
-from bscrit.fit.read import Table, read_table
+from bscrit.fit.reading.table import Table, read_table
 
 
 def read(folder: Path, content: str, **options: object) -> Table:

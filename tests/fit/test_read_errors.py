@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from bscrit.errors import UserError
-from bscrit.fit.read import read_table
+from bscrit.fit.reading.table import read_table
 
 
 def refused(source: Any, **options: Any) -> UserError:

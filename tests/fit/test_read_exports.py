@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bscrit.errors import UserError
-from bscrit.fit.exports import settings_in
-from bscrit.fit.read import Table, read_table
+from bscrit.fit.reading.exports import settings_in
+from bscrit.fit.reading.table import Table, read_table
 
 
 def read(folder: Path, content: str, name: str = "export.csv", **options: object) -> Table:

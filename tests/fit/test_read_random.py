@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bscrit.errors import UserError
-from bscrit.fit.read import read_table
+from bscrit.fit.reading.table import read_table
 
 quickly = settings(
     max_examples=60,

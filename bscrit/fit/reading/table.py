@@ -18,13 +18,13 @@ import numpy as np
 
 from bscrit.crossing import Crossing
 from bscrit.errors import UserError
-from bscrit.fit.columns import Columns, Direction, direction_of, recognise
-from bscrit.fit.curves import are_curves, read_runs
-from bscrit.fit.exports import long_form
-from bscrit.fit.keys import Group, check_pooling, unit_of
-from bscrit.fit.meetings import crossings_of_runs, no_targets
-from bscrit.fit.rows import crossings_of_rows, left_out
-from bscrit.fit.sheet import Sheet, join, open_sheet
+from bscrit.fit.reading.columns import Columns, Direction, direction_of, recognise
+from bscrit.fit.reading.curves import are_curves, read_runs
+from bscrit.fit.reading.exports import long_form
+from bscrit.fit.reading.keys import Group, check_pooling, unit_of
+from bscrit.fit.reading.meetings import crossings_of_runs, no_targets
+from bscrit.fit.reading.rows import crossings_of_rows, left_out
+from bscrit.fit.reading.sheet import Sheet, join, open_sheet
 
 if TYPE_CHECKING:
     import pandas as pd

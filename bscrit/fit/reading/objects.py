@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from bscrit.errors import UserError
-from bscrit.fit.sheet import EMPTY, Sheet, column_names, first_line
+from bscrit.fit.reading.sheet import EMPTY, Sheet, column_names, first_line
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from bscrit.curve import Floats
 from bscrit.errors import UserError
-from bscrit.fit.columns import UNITS, Columns, missing, tidy, words
-from bscrit.fit.numerals import Flags, Numbers, distinct, read_numbers
-from bscrit.fit.sheet import Sheet
+from bscrit.fit.reading.columns import UNITS, Columns, missing, tidy, words
+from bscrit.fit.reading.numerals import Flags, Numbers, distinct, read_numbers
+from bscrit.fit.reading.sheet import Sheet
 
 Group = tuple[tuple[str, str], ...]
 Codes = NDArray[np.intp]

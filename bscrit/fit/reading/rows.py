@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from bscrit.crossing import Crossing
 from bscrit.curve import Floats
 from bscrit.errors import UserError, nearest
-from bscrit.fit.columns import Columns
-from bscrit.fit.keys import Group, Keys, labels, read_keys
-from bscrit.fit.numerals import Flags, parse_number, read_flags
-from bscrit.fit.sheet import Sheet
+from bscrit.fit.reading.columns import Columns
+from bscrit.fit.reading.keys import Group, Keys, labels, read_keys
+from bscrit.fit.reading.numerals import Flags, parse_number, read_flags
+from bscrit.fit.reading.sheet import Sheet
 
 STATUS = {
     "reached": "reached finished completed complete done success succeeded converged ok pass passed met",

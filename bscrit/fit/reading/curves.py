@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from bscrit.curve import Curve, Floats
 from bscrit.errors import UserError
-from bscrit.fit.columns import Columns, Direction, choose_metric, direction_of
-from bscrit.fit.keys import Codes, Group, Keys, read_keys
-from bscrit.fit.numerals import Flags
-from bscrit.fit.rows import check_rates, left_out, read_status
-from bscrit.fit.sheet import Sheet
+from bscrit.fit.reading.columns import Columns, Direction, choose_metric, direction_of
+from bscrit.fit.reading.keys import Codes, Group, Keys, read_keys
+from bscrit.fit.reading.numerals import Flags
+from bscrit.fit.reading.rows import check_rates, left_out, read_status
+from bscrit.fit.reading.sheet import Sheet
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from difflib import SequenceMatcher
 from typing import Literal
 
 from bscrit.errors import UserError, nearest
-from bscrit.fit.sheet import Sheet
+from bscrit.fit.reading.sheet import Sheet
 
 Direction = Literal["down", "up"]
 

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from bscrit.errors import UserError
-from bscrit.fit.sheet import Sheet, column_names, first_line
+from bscrit.fit.reading.sheet import Sheet, column_names, first_line
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,9 +14,9 @@ from typing import TypeVar
 
 from bscrit.crossing import AFTER, BEFORE, Crossing, meet
 from bscrit.errors import UserError
-from bscrit.fit.curves import Run, Runs
-from bscrit.fit.rows import Found
-from bscrit.fit.sheet import Sheet
+from bscrit.fit.reading.curves import Run, Runs
+from bscrit.fit.reading.rows import Found
+from bscrit.fit.reading.sheet import Sheet
 
 K = TypeVar("K")
 DENSE = 5

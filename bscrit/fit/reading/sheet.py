@@ -75,8 +75,8 @@ def open_sheet(source: Path | str | pd.DataFrame) -> Sheet:
     """Read one file, standard input ("-") or a data frame; UserError where it can't be a table."""
     import pandas as pd
 
-    from bscrit.fit.dialect import read_cells
-    from bscrit.fit.objects import read_objects
+    from bscrit.fit.reading.dialect import read_cells
+    from bscrit.fit.reading.objects import read_objects
 
     if isinstance(source, pd.DataFrame):
         sheet = _from_frame("data frame", source)

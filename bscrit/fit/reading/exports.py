@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 
 from bscrit.errors import UserError
-from bscrit.fit.columns import ROLES, find, tidy, words
-from bscrit.fit.keys import labels
-from bscrit.fit.numerals import parse_number
-from bscrit.fit.sheet import Sheet
+from bscrit.fit.reading.columns import ROLES, find, tidy, words
+from bscrit.fit.reading.keys import labels
+from bscrit.fit.reading.numerals import parse_number
+from bscrit.fit.reading.sheet import Sheet
 
 WANTED = "name the runs like bs64-lr0.003-s1, or add a column batch_size"
 

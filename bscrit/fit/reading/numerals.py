@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from bscrit.curve import Floats
 from bscrit.errors import UserError
-from bscrit.fit.sheet import Sheet
+from bscrit.fit.reading.sheet import Sheet
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,0 +1,1 @@
+"""Any table -> crossings: bytes -> dialect -> sheet -> columns -> rows or curves -> crossings."""
