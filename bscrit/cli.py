@@ -166,7 +166,7 @@ def schema(
 
     from bscrit.errors import nearest
 
-    found = {"spec": files("bscrit") / "spec.schema.json", "fit": files("bscrit") / "fit" / "fit.schema.json"}
+    found = {"spec": files("bscrit") / "spec" / "spec.schema.json", "fit": files("bscrit") / "fit" / "fit.schema.json"}
     if of not in found:
         raise UserError(f"bscrit schema {of}", "there is no such schema", nearest(of, found))
     print(found[of].read_text("utf-8"), end="")

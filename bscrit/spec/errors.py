@@ -12,9 +12,9 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from bscrit.errors import UserError, nearest
-from bscrit.spec_tables import TABLES
-from bscrit.spec_training import Table
-from bscrit.spec_values import kind
+from bscrit.spec.tables import TABLES
+from bscrit.spec.training import Table
+from bscrit.spec.values import kind
 
 Place = tuple[str, str | None]
 """A table and a key in it, None for the table itself."""

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from bscrit.errors import UserError, nearest
-from bscrit.spec_errors import Place, Source
-from bscrit.spec_tables import TABLES
+from bscrit.spec.errors import Place, Source
+from bscrit.spec.tables import TABLES
 
 
 def read_source(path: Path) -> Source:

@@ -18,10 +18,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.json_schema import SkipJsonSchema
 
 from bscrit.errors import UserError, UserErrors
-from bscrit.spec_checks import check, table_errors
-from bscrit.spec_errors import Place, Source, explain, unknown_table
-from bscrit.spec_file import read_source, with_overrides
-from bscrit.spec_tables import (
+from bscrit.spec.checks import check, table_errors
+from bscrit.spec.errors import Place, Source, explain, unknown_table
+from bscrit.spec.file import read_source, with_overrides
+from bscrit.spec.tables import (
     TABLES,
     ComputeTable,
     LearningRateTable,
@@ -32,8 +32,8 @@ from bscrit.spec_tables import (
     SweepTable,
     WorkloadTable,
 )
-from bscrit.spec_training import Constant, Sgd
-from bscrit.spec_values import MOST
+from bscrit.spec.training import Constant, Sgd
+from bscrit.spec.values import MOST
 from bscrit.trial import Scalar, Trial
 
 __all__ = ["Spec", "check", "json_schema", "parse_spec", "read_spec"]

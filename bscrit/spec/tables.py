@@ -1,7 +1,7 @@
 """The tables of a spec, one class each: their keys, defaults, ranges and meanings.
 
 A table whose keys depend on a choice (`use`, `tune`) is one class for each choice; those that say how one run
-trains are in `spec_training`. Descriptions are what editors show, by way of the JSON Schema.
+trains are in `training`. Descriptions are what editors show, by way of the JSON Schema.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 from bscrit.plugins import workload_problem
-from bscrit.spec_training import Adam, AdamW, Constant, Cosine, Linear, Sgd, Table
-from bscrit.spec_values import Real, Whole, kind, refuse
+from bscrit.spec.training import Adam, AdamW, Constant, Cosine, Linear, Sgd, Table
+from bscrit.spec.values import Real, Whole, kind, refuse
 
 _TUNE = "How the learning rate is found at each batch size."
 Rate = Annotated[float, Real(low=0, open_low=True)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from bscrit.errors import UserError
 from bscrit.preflight import Preflight
-from bscrit.spec_training import Sgd
+from bscrit.spec.training import Sgd
 
 if TYPE_CHECKING:
     from bscrit.spec import Spec

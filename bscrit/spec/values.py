@@ -14,7 +14,7 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from bscrit.errors import UserError
-from bscrit.expression import Expression, parse
+from bscrit.spec.expression import Expression, parse
 
 MOST = 2**53
 """Above this, whole numbers are no longer exact in float64 and in many readers of JSON."""

@@ -7,8 +7,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
 
-from bscrit.expression import Expression
-from bscrit.spec_values import Quantity, Real, Whole, refuse
+from bscrit.spec.expression import Expression
+from bscrit.spec.values import Quantity, Real, Whole, refuse
 from bscrit.trial import Scalar
 
 
