@@ -72,6 +72,9 @@ def explaining(path: Path) -> Iterator[None]:
             errno.EDQUOT: "free some of your quota and run the same command again: what is finished is kept",
             errno.EACCES: "choose a folder that you may write, with --out",
             errno.EROFS: "choose a folder that you may write, with --out",
+            errno.EFBIG: "raise the limit on the size of files (ulimit -f)",
+            errno.EEXIST: "something else has this name: choose another folder, with --out",
+            errno.ENOTDIR: "something else has this name: choose another folder, with --out",
         }
         if error.errno not in remedies:
             raise

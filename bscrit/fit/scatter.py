@@ -19,7 +19,7 @@ from bscrit.fit.surface import Surface, climb
 
 SMALLEST = 1e-7  # natural-log units; steps are counts, so nothing real scatters less
 FEWEST_FREEDOM = 0.2
-ENOUGH = 5.0  # degrees of freedom between batch sizes, above which seeds may stand in for them in full
+ENOUGH = 1.5  # degrees of freedom between batch sizes, above which seeds may stand in for them in full
 WORTH = 1e-3  # log likelihood that tau must gain to be told from 0
 ONE, TWO = (0.5, 0.15, 0.04), (0.6, 0.25, 0.1, 0.04)  # spacings of the shrinking grids, natural-log units
 
@@ -97,5 +97,5 @@ def _freedom(sample: Sample, sigma: float, tau: float, start: tuple[float, float
         return between
     pooled = max(float((held * sample.runs).sum()) - 2, between)
     noise = float(seeds.mean())
-    share = (noise / (tau**2 + noise)) ** 2 * float(np.clip((between - 1) / (ENOUGH - 1), 0, 1))
+    share = (noise / (tau**2 + noise)) ** 2 * min(between / ENOUGH, 1.0)
     return 1 / ((1 - share) / between + share / pooled)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -94,6 +95,9 @@ def _facts_errors(spec: Spec, facts: Preflight) -> Iterator[UserError]:
             f"{_some(beyond)} is more than the data set has: {facts.examples} {facts.unit}s",
             f"leave out the batch sizes above {facts.examples}",
         )
+    if not math.isfinite(facts.untrained_loss):
+        what = f"can't be trained: its evaluation before training is {facts.untrained_loss}"
+        yield UserError(source.where("workload", "use"), what, "correct the model, its data or `evaluate`")
     met = [f"{target:g}" for target in sweep.targets if facts.untrained_loss <= target]
     if met:
         yield UserError(

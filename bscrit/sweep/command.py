@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -31,7 +32,7 @@ def sweep(path: Path, out: Path | None, overrides: Sequence[str], dry_run: bool)
         view.close()
     if outcome.interrupted:
         print("interrupted; what is finished is kept, and the same command goes on", file=sys.stderr)
-        return 130
+        return 128 + outcome.interrupted
     print(summary(spec, outcome, out))
     return _missing(spec, outcome, out)
 
@@ -70,7 +71,7 @@ def _dry(spec: Spec, out: Path) -> str:
         f"{spec.name}: {spec.workload.use}, {facts.parameters} parameters, data: {data}",
         f"untrained loss {facts.untrained_loss:.4g}; targets {', '.join(f'{t:g}' for t in spec.sweep.targets)}",
         f"batch sizes {', '.join(str(size) for size in spec.sweep.batch_sizes)} [{facts.unit}s]",
-        *(_schedule(spec) if spec.schedule_at(1)["use"] != "constant" or len(spec.schedule_at(1)) > 1 else []),
+        *_schedule(spec),
         f"{len(records)} trials in {out} already" if records else f"results would go to {out}",
         "next:" if cohorts else "nothing is left to train",
         *(f"  {_describe(cohort)}" for cohort in cohorts),
@@ -93,10 +94,10 @@ def _describe(cohort: Cohort) -> str:
 
 
 def _schedule(spec: Spec) -> list[str]:
-    """Warm-up and horizon in steps, at every batch size."""
-    from bscrit.train.schedule import horizon
-
-    return [
-        f"  batch size {size}: " + ", ".join(f"{k} {v}" for k, v in horizon(spec.schedule_at(size), size).items())
-        for size in spec.sweep.batch_sizes
-    ]
+    """Warm-up and horizon in steps at every batch size, where there are any."""
+    lines = []
+    for size in spec.sweep.batch_sizes:
+        lengths = {"warm-up": spec.schedule.warmup_at(size), "horizon": spec.schedule.horizon_at(size)}
+        told = [f"{name} {steps:.0f} steps" for name, steps in lengths.items() if 0 < steps < math.inf]
+        lines += [f"  batch size {size}: {', '.join(told)}"] if told else []
+    return lines

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bscrit.errors import UserError, UserErrors
-from bscrit.files import explaining, read_json, write_json, write_text
+from bscrit.files import explaining, whole_json, write_json, write_text
 from bscrit.preflight import Preflight
 from bscrit.record import Record, begin, end, read_record
 from bscrit.results import read_results
@@ -40,7 +40,7 @@ class Outcome:
         records: everything in the results folder.
         new: names of the trials that trained now; the others were there already.
         given_up: names of trials that failed, with the reason.
-        interrupted: whether it was told to leave before it ended.
+        interrupted: number of the signal that told it to leave before it ended, 0 for none.
         seconds: it took.
     """
 
@@ -48,7 +48,7 @@ class Outcome:
     preflight: Preflight
     new: set[str] = field(default_factory=set)
     given_up: dict[str, str] = field(default_factory=dict)
-    interrupted: bool = False
+    interrupted: int = 0
     seconds: float = 0.0
 
 
@@ -66,14 +66,14 @@ def drive(spec: Spec, out: Path, view: View) -> Outcome:
         try:
             facts = look(spec, out, executor, view, interrupted)
             if facts is None:
-                return Outcome(read_results(out), Preflight(), interrupted=True)
+                return Outcome(read_results(out), Preflight(), interrupted=interrupted())
             return _Drive(spec, out, facts, executor, view).run(interrupted)
         finally:
             executor.close()
 
 
 def look(
-    spec: Spec, out: Path, executor: Executor, view: View, interrupted: Callable[[], bool] = lambda: False
+    spec: Spec, out: Path, executor: Executor, view: View, interrupted: Callable[[], int] = lambda: 0
 ) -> Preflight | None:
     """Preflight: what a worker finds out; backends that were chosen before stay. None when interrupted."""
     request = {
@@ -87,7 +87,8 @@ def look(
         "optimizers": [[size, spec.optimizer_at(size)] for size in spec.sweep.batch_sizes],
     }
     file = out / "preflight.json"
-    before = Preflight.from_dict(read_json(file)) if file.exists() else None
+    known = whole_json(file)
+    before = None if known is None else Preflight.from_dict(known)
     view.note("looking at the workload")
     executor.submit({"call": "preflight", "request": request})
     answers: list[Answer] = []
@@ -139,8 +140,11 @@ def locked(out: Path, view: View) -> Iterator[tuple[int, ...]]:
 
 
 @contextlib.contextmanager
-def interruptible() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C, SIGTERM and SIGUSR2 ask the sweep to leave; a second Ctrl-C is an ordinary one."""
+def interruptible() -> Iterator[Callable[[], int]]:
+    """Ctrl-C, SIGTERM and SIGUSR2 ask the sweep to leave; a second Ctrl-C is an ordinary one.
+
+    Yields what tells the number of the first signal that came, 0 while none did.
+    """
     caught: list[int] = []
 
     def handler(number: int, _: object) -> None:
@@ -150,7 +154,7 @@ def interruptible() -> Iterator[Callable[[], bool]]:
     numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR2]
     before = {number: signal.signal(number, handler) for number in numbers}
     try:
-        yield lambda: bool(caught)
+        yield lambda: caught[0] if caught else 0
     finally:
         for number, old in before.items():
             signal.signal(number, old)
@@ -165,7 +169,7 @@ class _Drive:
         self.outcome = Outcome([], facts)
         self.began = time.monotonic()
 
-    def run(self, interrupted: Callable[[], bool]) -> Outcome:
+    def run(self, interrupted: Callable[[], int]) -> Outcome:
         while not interrupted():
             self._submit()
             if not self.running:

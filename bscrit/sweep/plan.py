@@ -70,7 +70,7 @@ def plan(
         given_up: names of trials that failed too often to be tried again now.
     """
     cohorts: list[Cohort] = []
-    mine = [record for record in records if _belongs(spec, preflight, record)]
+    mine = sorted((r for r in records if _belongs(spec, preflight, r)), key=lambda r: r.trial.name)
     known: list[tuple[float, float]] = []
     slowest = math.inf
     for batch_size in spec.sweep.batch_sizes:
@@ -132,27 +132,24 @@ class _Size:
             if isinstance(rate, Try):
                 asked = targets if target == targets[-1] else (target,)
                 return begun or self._search(rate, asked), None
-        cohorts = begun
+        cohorts, settled = begun, self._settled(hardest)
         if not begun:
             for target, rate in rates.items():
                 if isinstance(rate, Infeasible):
                     continue
                 if rate is hardest:
                     cohorts = cohorts + self._measure(rate, targets)
-                elif self._measured(target) or not self._shares(rate, hardest):
+                elif self._measured(target) or not self._shares(rate, settled):
                     cohorts = cohorts + self._measure(rate, (target,))
-        return cohorts, self._settled(hardest)
+        return cohorts, settled
 
-    def _shares(self, rate: Tuned, hardest: Tuned | Try | Infeasible) -> bool:
+    def _shares(self, rate: Tuned, settled: _Settled) -> bool:
         """Whether the runs to the hardest target serve an easier one, to within a few per cent of its steps."""
-        return isinstance(hardest, Tuned) and rate.loss_at(hardest.lr) <= SHARED
+        return settled.lr > 0 and rate.loss_at(settled.lr) <= SHARED
 
-    def _settled(self, hardest: Tuned | Infeasible) -> _Settled:
-        """What larger batch sizes learn: from the search, whether or not its measurement has ended by now."""
-        target = self.spec.sweep.targets[-1]
-        lanes = [_lane(record, target) for record in self._searched(target)]
-        found = self._race(target, lanes) if lanes else hardest
-        for rate in (found, hardest):
+    def _settled(self, hardest: Tuned | Try | Infeasible) -> _Settled:
+        """What others learn: from the search, whether or not its measurement has ended by now."""
+        for rate in (self._searched_rate(self.spec.sweep.targets[-1]), hardest):
             if isinstance(rate, Tuned):
                 return _Settled(rate.lr, rate.steps)
         return _Settled(0.0, math.inf)
@@ -170,14 +167,17 @@ class _Size:
         """Whether an order still fits the spec; one that does not is forgotten, its trials planned anew."""
         targets = self.spec.sweep.targets
         asked = order.targets == targets or (len(order.targets) == 1 and order.targets[0] in targets)
-        return asked and order.max_steps == self.spec.max_steps_at(self.batch_size)
+        asked = asked and order.max_steps == self.spec.max_steps_at(self.batch_size)
+        # A device that is gone, or a micro-batch that did not fit: going on in the old way would fail again.
+        fits = order.device == self.preflight.device and order.micro_batch == (self.spec.compute.micro_batch or 0)
+        return asked and fits
 
     def _rate(self, target: float) -> Tuned | Try | Infeasible:
-        """The rate that fits a target: the measured one, or what the lanes of the search say."""
+        """The rate that fits a target: the measured one, or what the search says."""
         measured = self._measured(target)
-        if measured:
-            last = measured[-1]
-            return Tuned(last.trial.lr, math.inf)
+        return Tuned(measured[-1].trial.lr, math.inf) if measured else self._searched_rate(target)
+
+    def _searched_rate(self, target: float) -> Tuned | Try | Infeasible:
         settings = self.spec.learning_rate
         if settings.tune == "rule":
             assert settings.base is not None
@@ -204,9 +204,10 @@ class _Size:
         races = [[lane for lane in lanes if lane.lr in found.bracket]]
         for seed in range(1, 1 + self.spec.sweep.seeds // SEEDS_PER_RACE):
             race = [_lane(r, target) for r in self._searched(target, seed) if r.trial.lr in found.bracket]
-            if len(race) < len(found.bracket):
-                return Try(found.bracket, seed)
-            races.append(race)
+            missing = tuple(lr for lr in found.bracket if lr not in {lane.lr for lane in race})
+            if any(not self._lost(lr, seed) for lr in missing):
+                return Try(missing, seed)
+            races += [] if missing else [race]
         return pool(races) or found
 
     def _scatter(self, target: float) -> float:
@@ -230,7 +231,8 @@ class _Size:
         """Rates to begin with: around what an easier target settled here, or from other batch sizes."""
         before = [r for r in self.records if r.role == "measure" and r.finished]
         if before:
-            return rates_around(before[-1].trial.lr, 1.25)
+            hardest = min(before, key=lambda r: (r.order.targets[-1], -r.order.round))
+            return rates_around(hardest.trial.lr, 1.25)
         if self.known:
             power = 1.0 if self.spec.optimizer_at(self.batch_size)["use"] == "sgd" else 0.5
             return predict(self.known, self.batch_size, power)
@@ -340,9 +342,10 @@ class _Size:
 
 def _belongs(spec: Spec, preflight: Preflight, record: Record) -> bool:
     trial = record.trial
-    return trial.batch_size in spec.sweep.batch_sizes and trial == spec.trial(
-        trial.batch_size, trial.lr, trial.seed, preflight.fingerprint
-    )
+    if trial.batch_size not in spec.sweep.batch_sizes:
+        return False
+    # By key: 1 and 1.0 are equal in Python, but make two trials.
+    return trial.key == spec.trial(trial.batch_size, trial.lr, trial.seed, preflight.fingerprint).key
 
 
 def _lane(record: Record, target: float) -> Lane:

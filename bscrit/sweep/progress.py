@@ -62,19 +62,24 @@ def seconds_left(table: Sequence[Row], elapsed: float) -> float | None:
 
 
 def best(records: Sequence[Record], target: float) -> tuple[float, float] | None:
-    """The rate that reaches the target in fewest steps, and these steps; measured rates go first."""
+    """The rate that reaches the target in fewest steps, and these steps.
+
+    Measured rates go first, and among them the one with most runs: where a seed was lost, a lower rate was
+    measured in its place.
+    """
     for role in ("measure", "search"):
         by_rate: dict[float, list[Record]] = {}
         for record in records:
             if record.role == role and record.finished and record.status != "diverged":
                 by_rate.setdefault(record.trial.lr, []).append(record)
         met = [
-            (meeting.steps, lr)
+            (-len(group) if role == "measure" else 0, meeting.steps, lr)
             for lr, group in by_rate.items()
             if (meeting := meet([record.curve for record in group], target, confirmed=False)) is not None
         ]
         if met:
-            return min(met)[1], min(met)[0]
+            _, steps, lr = min(met)
+            return lr, steps
     return None
 
 

@@ -20,6 +20,7 @@ Kind = Literal["met", "slow", "diverged", "exhausted"]
 SPACING = math.sqrt(2)
 TENT, CLIFF, STILL_FALLING, FINEST = 0.06, 0.3, 0.75, math.log(1.05)
 FAN = 4.0
+FAR = math.log(1.5)  # a loser's forecast says no more than that it is far behind
 MAX_LANES = 24
 TUNING_ERROR = 0.2
 
@@ -192,6 +193,7 @@ def _interpolate(ladder: Sequence[Lane], best: int, reach: float = 0.5) -> Tuned
         return found
     x = np.log([other.lr for other in near]) - math.log(lane.lr)
     y = np.log([other.steps for other in near])
+    y = np.minimum(y, y.min() + FAR, where=np.isfinite(y), out=y)
     if not math.isfinite(y[2]):
         # beside a cliff: as fast half a step lower, and other seeds stay on the safe side
         shift = x[0] / 2 if y[0] - y[1] < TENT else 0.0
@@ -200,7 +202,7 @@ def _interpolate(ladder: Sequence[Lane], best: int, reach: float = 0.5) -> Tuned
     if curvature <= 0:
         return found
     shift = float(np.clip(-slope / (2 * curvature), reach * x[0], reach * x[2]))
-    steps = lane.steps * math.exp(slope * shift + curvature * shift**2)
+    steps = math.exp(max(y[1] + slope * shift + curvature * shift**2, y.min() - TENT))
     return replace(found, lr=_round(lane.lr * math.exp(shift)), steps=steps, curvature=2 * float(curvature))
 
 

@@ -178,7 +178,7 @@ class Loop:
             batch = batches[which[row]]
             with seeded(_device(self._stack), self._stack.seeds[row], *draw):
                 losses = self._workload.losses(model, batch)
-                check_losses(self._workload, losses.shape, batch)
+                check_losses(self._workload, getattr(losses, "shape", ()), batch)
                 total = losses.sum() / divisor if self._workload.sums_over_examples else losses.mean()
                 lanes.append(_gradients(total, self._parameters[row]))
             self._collect_buffers(row)
@@ -250,12 +250,18 @@ def check_losses(workload: Workload, shape: Sequence[int], batch: Any) -> None:
         )
 
 
-def checked_evaluation(value: Tensor) -> Tensor:
-    if value.dim():
+def checked_evaluation(value: Any) -> Tensor:
+    """An evaluation as a tensor without dimensions; a plain number is as good.
+
+    Raises:
+        UserError: anything else.
+    """
+    if isinstance(value, int | float):
+        return torch.tensor(float(value), dtype=torch.float64)
+    if not isinstance(value, Tensor) or value.dim():
+        found = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
         raise UserError(
-            "evaluate",
-            f"returned shape {tuple(value.shape)}, expected a scalar",
-            "return the mean over the evaluation set",
+            "evaluate", f"returned {found}, expected a scalar", "return the mean over the evaluation set"
         )
     return value
 

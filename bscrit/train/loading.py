@@ -30,7 +30,7 @@ def load_workload(use: str, settings: Mapping[str, Any]) -> Workload:
         workload = kind(**settings)
     except (ValueError, TypeError, FileNotFoundError) as error:
         raise UserError(where, str(error), "correct the keys of [workload]") from error
-    missing = [name for name in ("model", "batch", "losses", "evaluate") if not hasattr(workload, name)]
+    missing = [name for name in ("model", "batch", "losses", "evaluate") if not _has(workload, name)]
     if missing:
         raise UserError(where, f"has no method {missing[0]!r}", "see `bscrit.train.workload.Workload`")
     return _completed(workload)
@@ -65,6 +65,11 @@ def _check_settings(kind: Any, use: str, settings: Mapping[str, Any]) -> None:
     for name, parameter in parameters.items():
         if parameter.default is parameter.empty and name not in settings and parameter.kind is not parameter.VAR_POSITIONAL:
             raise UserError("[workload]", f"{use!r} needs a key {name!r}", f"add `{name} = ...`")
+
+
+def _has(workload: Any, name: str) -> bool:
+    """Whether there is a method beyond what `Workload` only declares."""
+    return hasattr(workload, name) and getattr(type(workload), name, None) is not getattr(Workload, name)
 
 
 def _completed(workload: Any) -> Workload:

@@ -35,6 +35,7 @@ from bscrit.train.loop import train
 from bscrit.train.preflight import preflight, versions
 from bscrit.train.workload import Workload
 
+GRACE_SECONDS = 5.0
 _workloads: dict[str, Workload] = {}
 
 
@@ -53,7 +54,7 @@ def run(folders: Sequence[Path], leave: threading.Event | None = None) -> bool:
 
 
 def main(arguments: Sequence[str]) -> None:
-    answers = _claim_output()
+    asked, answers = _claim_streams()
     for folder in arguments[1:]:
         sys.path.insert(0, folder)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the sweep's to handle, and it tells us
@@ -62,10 +63,14 @@ def main(arguments: Sequence[str]) -> None:
     leave = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: leave.set())
     requests: queue.Queue[dict[str, Any] | None] = queue.Queue()
-    threading.Thread(target=_listen, args=(requests, leave), daemon=True).start()
+    threading.Thread(target=_listen, args=(asked, requests, leave), daemon=True).start()
     while not leave.is_set() and (request := requests.get()) is not None:
         answers.write(json.dumps(_answer(request, leave)) + "\n")
         answers.flush()
+    # Threads that a workload started may never end.
+    last_resort = threading.Timer(GRACE_SECONDS, os._exit, (0,))
+    last_resort.daemon = True
+    last_resort.start()
 
 
 def _answer(request: Mapping[str, Any], leave: threading.Event) -> dict[str, Any]:
@@ -85,18 +90,21 @@ def _answer(request: Mapping[str, Any], leave: threading.Event) -> dict[str, Any
         return {"error": ["", f"{type(error).__name__}: {error}", ""], "of": "trial"}
 
 
-def _listen(requests: queue.Queue[dict[str, Any] | None], leave: threading.Event) -> None:
-    for line in sys.stdin:
+def _listen(asked: IO[str], requests: queue.Queue[dict[str, Any] | None], leave: threading.Event) -> None:
+    for line in asked:
         requests.put(json.loads(line))
     leave.set()
     requests.put(None)
 
 
-def _claim_output() -> IO[str]:
-    """Our own standard output, out of reach of what a workload prints."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+def _claim_streams() -> tuple[IO[str], IO[str]]:
+    """Our own standard input and output, out of reach of what a workload reads and prints."""
+    asked, answers = os.fdopen(os.dup(0), encoding="utf-8"), os.fdopen(os.dup(1), "w", encoding="utf-8")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
     os.dup2(2, 1)
-    return answers
+    return asked, answers
 
 
 if __name__ == "__main__":

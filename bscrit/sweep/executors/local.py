@@ -19,6 +19,7 @@ from typing import Any
 from bscrit.sweep.executors import Answer
 
 GRACE_SECONDS = 60.0
+EXIT_SECONDS = 10.0
 
 
 class Local:
@@ -59,7 +60,12 @@ class Local:
     def poll(self, seconds: float) -> list[Answer]:
         busy = {worker.output: worker for worker in self._workers if worker.request is not None}
         ready, _, _ = select.select(list(busy), [], [], seconds)
-        return [answer for output in ready if (answer := busy[output].read()) is not None]
+        # What a worker started may hold its output open when it is dead.
+        dead = [output for output in set(busy) - set(ready) if busy[output].process.poll() is not None]
+        ready += select.select(dead, [], [], 0)[0]
+        answers = [busy[output].read() for output in ready]
+        answers += [busy[output].died() for output in dead if output not in ready]
+        return [answer for answer in answers if answer is not None]
 
     def close(self) -> None:
         for worker in self._workers:
@@ -70,10 +76,7 @@ class Local:
         for worker in self._workers:
             if worker.request is None:
                 worker.process.terminate()
-            try:
-                worker.process.wait(max(deadline - time.monotonic(), 0.1))
-            except subprocess.TimeoutExpired:
-                worker.end()
+            worker.end(max(deadline - time.monotonic(), 0.1))
             if worker.process.stdout is not None:
                 worker.process.stdout.close()
 
@@ -114,14 +117,19 @@ class _Worker:
             if "error" in answer:
                 return Answer(request, error=tuple(answer["error"]), by=answer["of"])
             return Answer(request, done=answer)
-        if chunk:
-            return None
-        request, self.request = self.request, None
-        code = self.process.wait()
-        return Answer(request, error=("", explain_exit(code), ""), by="worker")
+        return None if chunk else self.died()
 
-    def end(self) -> None:
-        """End the worker and whatever it started."""
+    def died(self) -> Answer:
+        """The answer of a worker that can give none any more."""
+        assert self.request is not None
+        request, self.request = self.request, None
+        self.end(EXIT_SECONDS)
+        return Answer(request, error=("", explain_exit(self.process.returncode), ""), by="worker")
+
+    def end(self, seconds: float) -> None:
+        """Wait this long for the worker to end, then end it, and in any case whatever it started."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(seconds)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()

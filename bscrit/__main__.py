@@ -1,0 +1,5 @@
+"""`python -m bscrit` is `bscrit`."""
+
+from bscrit.cli import main
+
+main()

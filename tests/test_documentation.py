@@ -1,0 +1,100 @@
+"""What the documents say is so: commands run, TOML parses, files exist."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from bscrit.spec import parse_spec
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text("utf-8")
+DOCUMENTS = sorted(ROOT.glob("*.md"))
+
+
+def commands(text: str) -> list[list[str]]:
+    """Command lines of bscrit, in code blocks and in running text, without comments."""
+    blocks = re.findall(r"^ {4}(?:\.venv/bin/)?(bscrit .*)$", text, re.MULTILINE)
+    inline = re.findall(r"`(bscrit [^`]+)`", text)
+    lines = [line.partition("  #")[0].partition(" > ")[0].strip() for line in blocks + inline]
+    return [shlex.split(line) for line in dict.fromkeys(lines)]
+
+
+def toml_blocks(text: str) -> list[str]:
+    return re.findall(r"^```toml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def test_commands_are_found():
+    found = [" ".join(command) for command in commands(README)]
+    assert "bscrit sweep sweeps/digits.toml" in found
+    assert "bscrit sweep sweeps/own/own.toml --dry-run" in found
+    assert "bscrit fit runs.csv" in found
+    assert len(found) >= 9
+
+
+@pytest.mark.slow
+def test_every_command_of_the_readme_runs(tmp_path: Path):
+    shutil.copytree(ROOT / "sweeps", tmp_path / "sweeps")
+    (tmp_path / "bscrit").symlink_to(ROOT / "bscrit")
+    (tmp_path / "runs.csv").write_text("batch_size,steps\n64,4000\n256,1250\n1024,570\n4096,400\n16384,360\n")
+    stand_ins = {"results/x": "results/digits", "old.json": "results/digits/fit.json"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    for command in commands(README):
+        arguments = [stand_ins.get(word, word) for word in command[1:]]
+        if arguments in (["sweep"], ["fit"], ["plot"]):  # a name in running text
+            continue
+        arguments = [word for word in arguments if word != "--strict"]
+        done = subprocess.run(
+            [sys.executable, "-m", "bscrit", *arguments],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
+        assert done.stdout.strip(), f"{' '.join(command)} says nothing"
+
+
+def test_every_toml_block_is_a_spec(tmp_path: Path):
+    (tmp_path / "my_module.py").write_text("class MyWorkload: pass\n")
+    blocks = toml_blocks(README)
+    assert blocks
+    for block in blocks:
+        spec = parse_spec(tomllib.loads(block), folder=tmp_path)
+        assert spec.optimizer_at(64)["beta2"] == pytest.approx(0.95)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(document: Path):
+    for target in re.findall(r"\]\(([^)#]+)\)", document.read_text("utf-8")):
+        if "://" not in target:
+            assert (ROOT / target).exists(), f"{document.name} links to {target}"
+
+
+def test_make_targets_exist():
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    for document in DOCUMENTS:
+        for target in re.findall(r"\bmake (\w+)`?\s", document.read_text("utf-8")):
+            assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{document.name}: make {target}"
+
+
+def test_files_of_the_tour_exist():
+    tour = README[README.index("## A tour of the code") :]
+    for path in re.findall(r"`((?:train|sweep|fit|plot)/\w+\.py|\w+\.py)`", tour):
+        assert (ROOT / "bscrit" / path).exists(), path
+
+
+def test_the_changelog_names_the_version():
+    import bscrit
+
+    assert f"## {bscrit.__version__}" in (ROOT / "CHANGELOG.md").read_text("utf-8")
