@@ -112,7 +112,8 @@ def forecast(curve: Curve, target: float) -> float:
 
     Used to rank a run that was stopped shortly before it arrived.
     """
-    keep = (curve.steps >= 1) & np.isfinite(curve.loss)
+    curve = curve.finite()
+    keep = curve.steps >= 1
     x, loss = np.log(curve.steps[keep]), curve.loss[keep]
     if len(x) < 2:
         return float("inf")
@@ -126,19 +127,18 @@ def forecast(curve: Curve, target: float) -> float:
 
 
 def _together(curves: Sequence[Curve]) -> tuple[Floats, Floats]:
-    """Common steps (>= 1) and the losses of every curve there, shape (curves, steps)."""
-    if not curves or any(not len(curve) for curve in curves):
+    """Common steps (>= 1) and the losses of every curve there, finite, shape (curves, steps)."""
+    finite = [curve.finite() for curve in curves]
+    end = min((curve.steps[-1] for curve in finite if len(curve)), default=0.0)
+    cut = [curve.until(end) for curve in finite]
+    if not cut or not all(map(len, cut)):  # nothing there, or one ends before another begins
         return np.empty(0), np.empty((len(curves), 0))
-    end = min(curve.steps[-1] for curve in curves)
-    cut = [curve.until(end) for curve in curves]
     if any(len(a) != len(b) or (a.steps != b.steps).any() for a, b in pairwise(cut)):
-        if not all(map(len, cut)):  # one ends before another begins
-            return np.empty(0), np.empty((len(curves), 0))
         finest = max(cut, key=len).steps
         grid = finest[finest >= max(max(curve.steps[0] for curve in cut), 1)]
         losses = np.stack([np.interp(np.log(grid), np.log(np.maximum(c.steps, 0.5)), c.loss) for c in cut])
         return grid, losses
-    keep = (cut[0].steps >= 1) & np.all([np.isfinite(c.loss) for c in cut], axis=0)
+    keep = cut[0].steps >= 1
     return cut[0].steps[keep], np.stack([c.loss[keep] for c in cut])
 
 

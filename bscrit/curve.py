@@ -36,7 +36,13 @@ class Curve:
 
     def until(self, step: float) -> Curve:
         """The part of the curve up to and including `step`."""
-        keep = self.steps <= step
+        return self._only(self.steps <= step)
+
+    def finite(self) -> Curve:
+        """The curve without evaluations that are not finite."""
+        return self._only(np.isfinite(self.loss))
+
+    def _only(self, keep: NDArray[np.bool_]) -> Curve:
         return Curve(self.steps[keep], self.examples[keep], self.loss[keep], self.seconds[keep])
 
 

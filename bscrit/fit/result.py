@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from bscrit.fit.hyperbola import Hyperbola
 
 Verdict = Literal["identified", "lower bound", "upper bound", "not identified"]
@@ -124,3 +126,23 @@ class Report:
     unit: str
     fits: tuple[Fit, ...]
     notes: tuple[str, ...] = ()
+
+    def table(self) -> pd.DataFrame:
+        """One row per fit: its group, target, verdict, and every estimate with its interval."""
+        import pandas as pd
+
+        rows = []
+        for fit in self.fits:
+            row: dict[str, Any] = {**fit.group, "target": fit.target, "verdict": fit.verdict}
+            for name in ("s_min", "e_min", "b_crit", "cbs_20", "sigma"):
+                estimate: Estimate = getattr(fit, name)
+                row |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    def points(self) -> pd.DataFrame:
+        """One row per fit and batch size: the tuned crossings."""
+        import pandas as pd
+
+        rows = [{**fit.group, "target": fit.target, **vars(point)} for fit in self.fits for point in fit.points]
+        return pd.DataFrame(rows)
