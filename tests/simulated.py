@@ -5,7 +5,7 @@ L = 1/2 sum h_i theta_i^2, gradient h theta + xi, Var xi_i = c_i / B, exactly as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,6 +17,9 @@ from bscrit.spec import Spec, parse_spec
 from bscrit.sweep.plan import Cohort, plan
 from bscrit.train.judge import Ending, evaluation_after, judge
 
+FACTS = Preflight()
+MOST_ROUNDS = 1000
+
 
 def make_spec(optimizer: dict | None = None, learning_rate: dict | None = None, **sweep: object) -> Spec:
     """A spec of the fixture's batch sizes and target; keys of [sweep] override."""
@@ -27,19 +30,28 @@ def make_spec(optimizer: dict | None = None, learning_rate: dict | None = None, 
         "max_steps": 20_000,
         **sweep,
     }
-    tables = {"workload": {"use": "quadratic"}, "sweep": table, "noise": {"source": "none"}}
     return parse_spec(
-        {**tables, "optimizer": optimizer or {"use": "sgd"}, "learning_rate": learning_rate or {"tune": "race"}}
+        {
+            "workload": {"use": "quadratic"},
+            "optimizer": optimizer or {"use": "sgd"},
+            "sweep": table,
+            "learning_rate": learning_rate or {"tune": "race"},
+            "noise": {"source": "none"},
+        }
     )
 
 
 @dataclass(frozen=True)
 class Quadratic:
-    """A noisy quadratic; the default is the fixture with B_crit 59.295 at target 0.1."""
+    """A noisy quadratic; the default is the fixture with B_crit 59.295 at target 0.1.
+
+    At rates above `brittle`, seeds 1, 6, 11, ... are lost after five steps.
+    """
 
     h: np.ndarray = field(default_factory=lambda: 1 / np.arange(1, 101))
     c: np.ndarray = field(default_factory=lambda: 1 / np.arange(1, 101))
     momentum: float = 0.0
+    brittle: float = np.inf
 
 
 def train(problem: Quadratic, cohort: Cohort, until: int | None = None) -> list[Record]:
@@ -70,6 +82,8 @@ def train(problem: Quadratic, cohort: Cohort, until: int | None = None) -> list[
             velocity = problem.momentum * velocity + problem.h * theta + xi
             theta = theta - lrs * velocity
         step += 1
+        if step == 5:
+            theta[(lrs[:, 0] > problem.brittle) & (np.array(seeds) % 5 == 1)] = np.nan
     return [
         Record(trial, order, *((e.status, e.reason) if e else ("running", "")), curve=_curve(row, size))
         for trial, e, row in zip(cohort.trials, endings, rows, strict=True)
@@ -79,19 +93,64 @@ def train(problem: Quadratic, cohort: Cohort, until: int | None = None) -> list[
 def sweep(
     problem: Quadratic,
     spec: Spec,
-    preflight: Preflight = Preflight(),
     records: Sequence[Record] = (),
-    on_round: Callable[[list[Cohort]], None] = lambda cohorts: None,
-) -> list[Record]:
-    """Plan and train until nothing is planned."""
+    given_up: Collection[str] = (),
+) -> dict[str, Record]:
+    """Plan and train until nothing is planned; the records by name."""
     done = {record.trial.name: record for record in records}
-    while cohorts := plan(spec, preflight, done.values()):
-        on_round(cohorts)
+    for _ in range(MOST_ROUNDS):
+        cohorts = plan(spec, FACTS, done.values(), given_up)
+        if not cohorts:
+            return done
         for cohort in cohorts:
-            for record in train(problem, cohort):
-                done.setdefault(record.trial.name, record)
-                done[record.trial.name] = record
-    return list(done.values())
+            done |= {record.trial.name: record for record in train(problem, cohort)}
+    raise AssertionError("the plan never ends")
+
+
+def disturbed(problem: Quadratic, spec: Spec, rng: np.random.Generator, trouble: float) -> dict[str, Record]:
+    """The same sweep with several workers that end in any order, and kills at random moments.
+
+    Args:
+        trouble: share of cohorts that are killed with their worker, and of rounds in which everything is.
+    """
+    done: dict[str, Record] = {}
+    running: list[Cohort] = []
+    slots = int(rng.integers(1, 5))
+    for _ in range(MOST_ROUNDS):
+        shuffled = [list(done.values())[row] for row in rng.permutation(len(done))]
+        busy = {trial.name for cohort in running for trial in cohort.trials}
+        killed = rng.random() < trouble
+        upcoming = [cohort for cohort in plan(spec, FACTS, shuffled) if not busy & {t.name for t in cohort.trials}]
+        for cohort in upcoming[: slots - len(running)]:
+            if killed:  # before its worker heard of it
+                _begin(cohort, done, int(rng.integers(len(cohort.trials))))
+                break
+            _begin(cohort, done, len(cohort.trials))
+            running.append(cohort)
+        if not running and not upcoming:
+            return done
+        ended = running if killed else [running.pop(int(rng.integers(len(running))))]
+        for cohort in ended:
+            hit = killed or rng.random() < trouble
+            _end(train(problem, cohort, until=int(rng.integers(60)) if hit else None), done)
+        running = [] if killed else running
+    raise AssertionError("the plan never ends")
+
+
+def _begin(cohort: Cohort, done: dict[str, Record], first: int) -> None:
+    """The driver's part: a folder for each trial; a kill may leave the first ones only."""
+    for trial in cohort.trials[:first]:
+        known = done.get(trial.name)
+        if known is None or not known.finished or known.order != cohort.order:
+            done[trial.name] = Record(trial, cohort.order)
+
+
+def _end(records: Sequence[Record], done: dict[str, Record]) -> None:
+    """The worker's part: what had ended stays as it is."""
+    for record in records:
+        known = done.get(record.trial.name)
+        if known is not None and not known.finished:
+            done[record.trial.name] = record
 
 
 def _curve(row: list[tuple[float, float]], size: int) -> Curve:

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from math import exp, log, sqrt
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bscrit.crossing import Crossing
-from bscrit.fit.caveats import Findings, caveats
+from bscrit.fit.caveats import caveats
 from bscrit.fit.crossings import Evidence, Family, Setting, families
 from bscrit.fit.diagnostics import diagnose
-from bscrit.fit.frontier import Frontier, Rows, choose, rows_of
+from bscrit.fit.findings import Findings
+from bscrit.fit.frontier import Frontier, Rows, Tuned, choose, rows_of
 from bscrit.fit.hyperbola import CONFIDENCE, Hyperbola, fit_hyperbola
 from bscrit.fit.identify import estimates, judge
 from bscrit.fit.likelihood import Floats
@@ -49,11 +51,11 @@ def fit_crossings(
 
 def fit_evidence(evidence: Evidence, *, source: str = "", unit: str = "example") -> Report:
     """Fit every group and target of what a source says."""
-    fits = tuple(fit_family(family, unit, evidence.horizons) for family in families(evidence))
+    fits = tuple(fit_family(family, evidence.horizons) for family in families(evidence))
     return Report(source, unit, fits, evidence.notes)
 
 
-def fit_family(family: Family, unit: str = "example", horizons: Sequence[str] = ()) -> Fit:
+def fit_family(family: Family, horizons: Sequence[str] = ()) -> Fit:
     """Fit one frontier."""
     frontier = choose(family)
     rows = rows_of(frontier)
@@ -62,12 +64,15 @@ def fit_family(family: Family, unit: str = "example", horizons: Sequence[str] = 
     verdict = judge(curve)
     values = estimates(curve, verdict)
     diagnostics = diagnose(curve)
-    findings = Findings(frontier, rows, keep, curve, verdict, values, diagnostics, unit, tuple(horizons))
+    findings = Findings(frontier, rows, keep, curve, verdict, values, diagnostics, horizons)
     return Fit(
         group=dict(family.group),
         target=family.target,
         verdict=verdict,
-        **values,
+        s_min=values["s_min"],
+        e_min=values["e_min"],
+        b_crit=values["b_crit"],
+        cbs_20=values["cbs_20"],
         sigma=_scatter(curve),
         points=_points(frontier, rows, keep),
         caveats=caveats(findings),
@@ -90,7 +95,7 @@ def _scatter(curve: Hyperbola | None) -> Estimate:
     return Estimate(value, low, high if np.isfinite(high) else None)
 
 
-def _points(frontier: Frontier, rows: Rows, keep: np.ndarray) -> tuple[Point, ...]:
+def _points(frontier: Frontier, rows: Rows, keep: NDArray[np.bool_]) -> tuple[Point, ...]:
     """One point per batch size: the geometric mean of the runs that take part and met the target."""
     return tuple(
         _point(tuned, rows.y[here], rows.side[here], keep[here])
@@ -99,7 +104,7 @@ def _points(frontier: Frontier, rows: Rows, keep: np.ndarray) -> tuple[Point, ..
     )
 
 
-def _point(tuned, y: Floats, side: Floats, keep: np.ndarray) -> Point:  # type: ignore
+def _point(tuned: Tuned, y: Floats, side: Floats, keep: NDArray[np.bool_]) -> Point:
     from scipy.special import stdtrit
 
     taking_part = keep if keep.any() else np.ones(len(y), bool)
@@ -112,8 +117,8 @@ def _point(tuned, y: Floats, side: Floats, keep: np.ndarray) -> Point:  # type: 
         low, high = exp(log(steps) - error), exp(log(steps) + error)
     return Point(
         batch_size=tuned.batch_size,
-        steps=steps,
-        examples=steps * tuned.batch_size,
+        steps=float(f"{steps:.12g}"),  # the exponential of a logarithm, without its last digits
+        examples=float(f"{steps * tuned.batch_size:.12g}"),
         lr=tuned.lr,
         runs=len(y),
         censored=int((side > 0).sum()),

@@ -1,7 +1,7 @@
 """Which batch sizes to add: those that would narrow the interval of b_crit most.
 
-SE(ln b_crit) = sigma / sqrt(sum_i (p_i - mean p)^2) with p_i = 1/(1 + B_i/b_crit), the share of a batch size's
-steps that noise costs: the formula says what a further batch size is worth before it is trained.
+SE(ln b_crit) = sigma / sqrt(sum_i (p_i - mean p)^2) with p_i = 1/(1 + B_i/b_crit), the share of its
+steps that a batch size owes to noise: it says what a further batch size is worth before it is trained.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def below(batch_sizes: Sequence[float], b_crit: float) -> list[float]:
 
 
 def best_addition(batch_sizes: Sequence[float], b_crit: float) -> tuple[float, float]:
-    """(batch size, factor on the width of the interval) of the addition that is worth most, among equals the nearest."""
+    """The addition that is worth most, among equals the nearest, and the factor on the interval's width."""
     tried = np.sort(np.array(batch_sizes, float))
     ratio = _spacing(batch_sizes)
     inside = np.sqrt(tried[1:] * tried[:-1])

@@ -13,7 +13,7 @@ import numpy as np
 
 from bscrit.fit.hyperbola import CONFIDENCE, Hyperbola
 from bscrit.fit.likelihood import Floats
-from bscrit.fit.surface import Surface
+from bscrit.fit.surface import climb
 
 SHARPEST = log(16.0)
 MOST_LEFT_OUT = 40  # more batch sizes than this are not left out one by one
@@ -24,10 +24,10 @@ def diagnose(curve: Hyperbola | None) -> Mapping[str, Any]:
 
     seed_scatter, tuning_scatter: standard deviations of ln(steps); degrees_of_freedom behind the intervals.
     lack_of_fit: F statistic and p value of the scatter between batch sizes against that of their runs.
-    knee_sharpness: q of S = s_min (1 + (b_crit/B)^q)^(1/q), 1 for the hyperbola, 1.2 to 1.4 in published data.
+    knee_sharpness: q of S = s_min (1 + (b_crit/B)^q)^(1/q); 1 is the hyperbola, published data have 1.2-1.4.
     leave_one_out: smallest and largest b_crit when one batch size is left out, and which.
-    power_law: ln S = a - exponent ln B, and by how much its AIC is above the hyperbola's (positive prefers
-    the hyperbola).
+    power_law: ln S = a - exponent ln B, and by how much its AIC is above the hyperbola's (positive where the
+    hyperbola is preferred).
     """
     if curve is None:
         return {}
@@ -72,11 +72,12 @@ def _leave_one_out(curve: Hyperbola) -> dict[str, float] | None:
     known = np.flatnonzero(sample.n > 0)
     if not 4 <= len(known) <= MOST_LEFT_OUT:
         return None
+    sigma, tau = np.array([curve.scatter.sigma]), np.array([curve.scatter.tau])
+    start = float(curve.best.a[0]), curve.beta
     found = {}
     for point in known:
-        rest = sample.only(np.arange(len(sample)) != point)
-        best = Surface(rest, curve.scatter.sigma, curve.scatter.tau).optimum()
-        found[float(np.exp(sample.x[point]))] = exp(float(best.beta[0]))
+        best = climb(sample.only(np.arange(len(sample)) != point), sigma, tau, start, tolerance=1e-6)
+        found[float(f"{np.exp(sample.x[point]):.10g}")] = exp(float(best.beta[0]))
     low, high = min(found, key=found.__getitem__), max(found, key=found.__getitem__)
     return {"low": found[low], "without_low": low, "high": found[high], "without_high": high}
 
@@ -107,7 +108,7 @@ def _sharpness(x: Floats, y: Floats, weight: Floats) -> dict[str, float | None]:
 
 
 def _betas(x: Floats) -> Floats:
-    return np.linspace(x[0] - 6, x[-1] + 6, 400)
+    return np.linspace(x[0] - 6, x[-1] + 6, 200)
 
 
 def _squares(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import inf, log
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bscrit.crossing import Crossing
 from bscrit.fit.crossings import Family, by_rate
@@ -44,7 +45,7 @@ class Tuned:
 
     @property
     def edge(self) -> str:
-        """"lowest" or "highest" where the tuned rate is the last that was tried on that side, else ""."""
+        """ "lowest" or "highest" where the tuned rate is the last that was tried on that side, else ""."""
         if self.lr is None or len(self.rates) < 2:
             return ""
         return {self.rates[0]: "lowest", self.rates[-1]: "highest"}.get(self.lr, "")
@@ -77,7 +78,7 @@ class Rows:
     """
 
     x: Floats
-    point: np.ndarray
+    point: NDArray[np.intp]
     y: Floats
     side: Floats
     gap: Floats

@@ -66,7 +66,7 @@ class Hyperbola:
 
     @property
     def p(self) -> Floats:
-        """(k,) share of a batch size's steps that noise costs, 1/(1 + B/b_crit): 1 in perfect scaling, 0 on the plateau."""
+        """(k,) 1/(1 + B/b_crit), the share of steps owed to noise: 1 in perfect scaling, 0 on the plateau."""
         return _share(self.sample.x, self.beta)
 
     @cached_property
@@ -107,7 +107,7 @@ def single_drop(freedom: float) -> float:
 def joint_drop(freedom: float) -> float:
     """Fall of the log likelihood around a 95 % region of two parameters: the F(2, freedom) quantile."""
     tail = 1 - CONFIDENCE
-    return freedom / 2 * (tail ** (-2 / freedom) - 1)
+    return freedom / 2 * (float(tail ** (-2 / freedom)) - 1)
 
 
 def _share(x: Floats, beta: float) -> Floats:

@@ -1,9 +1,9 @@
-"""Whether the data hold b_crit, or bound it, or say nothing: not the same question as how well the curve fits.
+"""Whether the data hold b_crit, or bound it, or say nothing: another question than how well the curve fits.
 
 A frontier far below the knee fits a hyperbola to a tenth of a per cent and puts b_crit wrong by a factor
 of two. So a value is given only where the tried batch sizes enclose the knee: runs in perfect scaling and
-runs on the plateau (p = 1/(1 + B/b_crit) from LINEAR down to FLAT), or b_crit within the tried range and its
-interval at most a factor SLACK beyond.
+runs on the plateau (p = 1/(1 + B/b_crit) from LINEAR down to FLAT), or b_crit within the tried range (to a
+factor KNEE) and its interval at most a factor SLACK beyond.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bscrit.fit.hyperbola import Hyperbola
 from bscrit.fit.result import Estimate, Verdict
 
 LINEAR, FLAT = 0.8, 0.2
-SLACK = log(2.0)
+KNEE, SLACK = log(1.2), log(2.0)
 WIDEST = log(30.0)  # beyond it an interval is no measurement
 
 
@@ -26,9 +26,9 @@ def judge(curve: Hyperbola | None) -> Verdict:
     first, last = _seen(curve)
     if high - low <= WIDEST:
         p = curve.p[curve.sample.n > 0]
-        if (p[0] >= LINEAR and p[-1] <= FLAT) or (
-            first <= curve.beta <= last and first - SLACK <= low and high <= last + SLACK
-        ):
+        both_arms = p[0] >= LINEAR and p[-1] <= FLAT
+        knee_seen = first - KNEE <= curve.beta <= last + KNEE
+        if both_arms or (knee_seen and first - SLACK <= low and high <= last + SLACK):
             return "identified"
     above, below = high > last, low < first
     if above and not below:
@@ -63,7 +63,8 @@ def estimates(curve: Hyperbola | None, verdict: Verdict) -> dict[str, Estimate]:
 
 def scaled(estimate: Estimate, factor: float) -> Estimate:
     """An estimate times a constant."""
-    value, low, high = (None if v is None else factor * v for v in (estimate.value, estimate.low, estimate.high))
+    ends = (estimate.value, estimate.low, estimate.high)
+    value, low, high = (None if end is None else factor * end for end in ends)
     return Estimate(value, low, high)
 
 
@@ -71,5 +72,3 @@ def _seen(curve: Hyperbola) -> tuple[float, float]:
     """ln of the smallest and largest batch size with a known crossing."""
     x = curve.sample.x[curve.sample.n > 0]
     return float(x[0]), float(x[-1])
-
-

@@ -7,8 +7,9 @@ With x = ln B and y = ln S, run j at batch size i obeys
 where a = ln s_min, tau is what tuning leaves between batch sizes and sigma what seeds leave within one
 (SCIENCE of McCandlish et al. 2018, section 2; both in natural-log units of steps). Runs whose crossing is
 known enter by their number, mean and sum of squares, so a hundred thousand of them cost no more than ten.
-A run censored at T contributes Phi((m + t - ln T) / sigma), integrated over t by Gauss-Hermite quadrature. A crossing that is only
-known to lie between two logged points carries the variance of a uniform distribution over that gap.
+A run censored at T contributes Phi((m + t - ln T) / sigma), integrated over t by Gauss-Hermite quadrature. A
+crossing that is only known to lie between two logged points carries the variance of a uniform distribution
+over that gap.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ class Sample:
         """The known means alone, as if each were one run."""
         part = self.only(self.n > 0)
         k, none = len(part), np.empty(0)
-        return Sample(part.x, np.ones(k), part.mean, np.zeros(k), np.zeros(k), part.cell[:0], none, none, none)
+        zero = np.zeros(k)
+        return Sample(part.x, np.ones(k), part.mean, zero, zero, part.cell[:0], none, none, none)
 
     def only(self, keep: NDArray[np.bool_]) -> Sample:
         """The part at the batch sizes where `keep`, shape (k,), is true."""
@@ -145,7 +147,7 @@ def _unseen(sample: Sample, which: NDArray[np.bool_], m: Floats, s2: Floats, t2:
 def _partly_seen(
     sample: Sample, which: NDArray[np.bool_], at: NDArray[np.intp], m: Floats, sigma: Floats, spread: Floats
 ) -> Terms:
-    """Censored runs beside known ones at the batch sizes `at`, their common location t ~ N(m, spread^2), (..., len(at)).
+    """Censored runs beside known ones at the batch sizes `at`, (..., len(at)), located at N(m, spread^2).
 
     Known runs hold t to within sigma, so the integrand is smooth on the scale of the nodes.
     """

@@ -79,10 +79,11 @@ def crossings_csv(crossings: Sequence[Crossing]) -> str:
 
 def markdown(report: Report) -> str:
     """A table for the summary page of a continuous-integration run."""
+    units = plural(report.unit)
     lines = [
         f"### Critical batch size: {report.source or 'fit'}",
         "",
-        f"| fit | verdict | B_crit [{plural(report.unit)}] | S_min [steps] | E_min [{plural(report.unit)}] | caveats |",
+        f"| fit | verdict | B_crit [{units}] | S_min [steps] | E_min [{units}] | caveats |",
         "|---|---|---|---|---|---|",
     ]
     for fit in report.fits:
@@ -140,7 +141,8 @@ def _block(fit: Fit, report: Report) -> list[str]:
 
 
 def _noise(noise: NoiseComparison, unit: str) -> list[str]:
-    name = {"identity": "B_simple", "hessian": "B_noise"}.get(noise.metric, f"noise scale ({noise.metric})")
+    names = {"identity": "B_simple", "hessian": "B_noise"}
+    name = names.get(noise.metric, f"noise scale ({noise.metric})")
     return [
         f"  {name:<8}{shown(noise.mean)} {plural(unit)}, mean to the target; {shown(noise.ratio)} of B_crit",
         f"          {noise.text}",
@@ -162,7 +164,9 @@ def _points(points: Sequence[Point], unit: str) -> list[str]:
     ]
     width = [max(len(row[column]) for row in rows) for column in range(5)]
     return [
-        ("  " + "  ".join([*(cell.rjust(w) for cell, w in zip(row[:5], width, strict=True)), row[5]])).rstrip()
+        (
+            "  " + "  ".join([*(cell.rjust(w) for cell, w in zip(row[:5], width, strict=True)), row[5]])
+        ).rstrip()
         for row in rows
     ]
 

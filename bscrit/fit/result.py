@@ -92,7 +92,7 @@ class Fit:
         noise: None where no noise scale was measured.
         diagnostics: knee sharpness q, leave-one-out range, power-law form and so on, by name.
         region: 95 % joint region as (s_min, b_crit) pairs, closed, for the plot; empty where there is none.
-        curve: the fitted curve itself, which says S with its interval at any batch size; None where there is none.
+        curve: the fitted curve itself, which says S with its interval at any batch size.
     """
 
     group: Mapping[str, str]
@@ -119,7 +119,7 @@ class Report:
         source: the folder or file as the user named it.
         unit: what a batch size counts, "image", "token"; "example" where the source does not say.
         fits: one per group and target, groups in order, targets easiest first.
-        notes: what a reader of the report should know about the source as a whole (rows left out, duplicates).
+        notes: what to know about the source as a whole (rows left out, duplicates).
     """
 
     source: str
@@ -144,5 +144,7 @@ class Report:
         """One row per fit and batch size: the tuned crossings."""
         import pandas as pd
 
-        rows = [{**fit.group, "target": fit.target, **vars(point)} for fit in self.fits for point in fit.points]
+        rows = [
+            {**fit.group, "target": fit.target, **vars(point)} for fit in self.fits for point in fit.points
+        ]
         return pd.DataFrame(rows)

@@ -1,6 +1,6 @@
 """Runs that do not belong: one bad run, or a typo in a batch size, must not move the answer.
 
-Clean data are left alone: a run is set aside only when it is off by half or more *and* a t-test against the
+Clean data are left alone: a run is set aside only when it is off by a quarter or more *and* a t-test against the
 others, at LEVEL over all of them together, says that it does not belong. What is a candidate is decided
 with medians and least absolute deviations, so that two bad runs do not hide each other. First runs are
 held against others at their batch size, then batch sizes against the curve through the others.
@@ -17,7 +17,7 @@ from bscrit.fit.frontier import Rows
 from bscrit.fit.likelihood import Floats
 
 LEVEL = 0.005
-LEAST = log(1.5)
+LEAST = log(1.25)
 GRID = 161
 
 
@@ -116,7 +116,7 @@ def least_absolute(x: Floats, y: Floats) -> tuple[float, float]:
 
 
 def _predict(x: Floats, y: Floats, at: float) -> tuple[float, float]:
-    """ln(steps) that the least-squares curve through (x, y) expects at `at`, and the standard error of a new value."""
+    """ln(steps) that the least-squares curve through (x, y) expects at `at`, and a new value's error."""
     beta = np.linspace(x.min() - 3, x.max() + 3, GRID)
     rest = y - np.logaddexp(0.0, beta[:, None] - x)
     a = rest.mean(axis=1)

@@ -19,13 +19,13 @@ def summarise(rows: Rows, keep: NDArray[np.bool_]) -> Sample:
     a batch size is censored only the largest bound counts, with the runs that reached it.
     """
     points = np.unique(rows.point[keep])
-    place = np.searchsorted(points, rows.point)
+    place = np.searchsorted(points, rows.point).astype(np.intp)
     k = len(points)
     known = keep & (rows.side == 0)
     n = np.bincount(place[known], minlength=k).astype(float)
     divisor = np.maximum(n, 1)
     mean = np.bincount(place[known], rows.y[known], k) / divisor
-    ss = np.bincount(place[known], (rows.y[known] - mean[place[known]]) ** 2, k)
+    ss = np.bincount(place[known], (rows.y[known] - mean[place[known]]) ** 2, k).astype(float)
     gap = np.bincount(place[known], rows.gap[known] ** 2 / 12, k) / divisor
     cells = list(_cells(rows, keep, place, n))
     cell, bound, side, count = (np.array([c[i] for c in cells], float) for i in range(4))

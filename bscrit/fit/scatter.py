@@ -19,7 +19,7 @@ from bscrit.fit.surface import Surface, climb
 
 SMALLEST = 1e-7  # natural-log units; steps are counts, so nothing real scatters less
 FEWEST_FREEDOM = 0.2
-ENOUGH = 1.5  # degrees of freedom between batch sizes, above which seeds may stand in for them in full
+ENOUGH = 2.5  # degrees of freedom between batch sizes, above which seeds may stand in for them in full
 WORTH = 1e-3  # log likelihood that tau must gain to be told from 0
 ONE, TWO = (0.5, 0.15, 0.04), (0.6, 0.25, 0.1, 0.04)  # spacings of the shrinking grids, natural-log units
 
@@ -70,7 +70,7 @@ def _zoom(
     along: tuple[float, float],
     spacings: Sequence[float],
 ) -> tuple[tuple[float, float], float]:
-    """The pair of highest score, and it, on grids around the best so far that shrink; `along` says which may move."""
+    """The pair of highest score, and that, on shrinking grids around the best; `along` says what moves."""
     offsets = np.array([(i, j) for i in range(-3, 4) for j in (range(-3, 4) if along[1] else (0,))], float)
     best, top = np.array(center), -inf
     for spacing in spacings:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -78,7 +79,8 @@ class Surface:
             piece = terms(self.sample, edge[:, None] + shape, sigma, tau)
             slope = piece.slope.sum(axis=-1)
             downhill = deep & (slope * away < 0)
-            step = np.where(downhill, (piece.value.sum(axis=-1) - level) / np.where(downhill, slope, 1.0), 0.0)
+            height = piece.value.sum(axis=-1) - level
+            step = np.where(downhill, height / np.where(downhill, slope, 1.0), 0.0)
             limit = np.abs(edge - center) + 1e-12
             step = np.clip(step, -limit / 2, limit)  # never past the centre, never more than double
             edge = edge - step
@@ -86,26 +88,30 @@ class Surface:
                 break
         return edge[: len(a)], edge[len(a) :]
 
+    @cached_property
+    def coarse(self) -> tuple[Floats, Floats, Floats]:
+        """A grid over beta, the best a on it, and the log likelihood there, shape (GRID,) each."""
+        grid = np.linspace(*self.box, GRID)
+        return (grid, *self.profile(grid))
+
     def optimum(self) -> Optimum:
         """The global optimum: the best of a grid over beta, polished by Newton steps."""
-        grid = np.linspace(*self.box, GRID)
-        a, value = self.profile(grid)
+        grid, a, value = self.coarse
         best = int(np.argmax(value))
         start = float(a[best]), float(grid[best])
         return climb(self.sample, np.array([self.sigma]), np.array([self.tau]), start)
 
     def range_of_beta(self, best: Optimum, drop: float) -> tuple[float, float]:
-        """Outermost beta on either side of the best where the profile falls by `drop`; infinite where it never does."""
-        level = float(best.value[0]) - drop
-        center = float(best.beta[0])
-        grid = np.unique(np.concatenate([np.linspace(*self.box, GRID), [center]]))
-        _, value = self.profile(grid)
+        """Outermost beta on either side of the best where the profile falls by `drop`; infinite if never."""
+        level, center = float(best.value[0]) - drop, float(best.beta[0])
+        grid, _, value = self.coarse
+        place = int(np.searchsorted(grid, center))
+        grid, value = np.insert(grid, place, center), np.insert(value, place, best.value[0])
         inside = np.flatnonzero(value >= level)
-        if not len(inside):
-            return center, center
-        low = -np.inf if inside[0] == 0 else self._root(grid[inside[0] - 1], grid[inside[0]], level)
-        high = np.inf if inside[-1] == len(grid) - 1 else self._root(grid[inside[-1] + 1], grid[inside[-1]], level)
-        return low, high
+        first, last = int(inside[0]), int(inside[-1])
+        outside = np.array([grid[max(first - 1, 0)], grid[min(last + 1, GRID)]])
+        low, high = self._roots(outside, np.array([grid[first], grid[last]]), level)
+        return (-np.inf if first == 0 else low), (np.inf if last == GRID else high)
 
     def walk(self, best: Optimum, drop: float) -> Region:
         """Around the region where the log likelihood stays within `drop` of its best."""
@@ -116,18 +122,24 @@ class Surface:
         bottom, top = self.edges(beta, float(best.value[0]) - drop)
         return Region(low, high, beta, bottom, top)
 
-    def _root(self, outside: float, inside: float, level: float) -> float:
-        """Where the profile meets `level` between two values of beta, to 1e-6 of a natural-log unit."""
-        values = np.empty(0)
+    def _roots(self, outside: Floats, inside: Floats, level: float) -> tuple[float, float]:
+        """Where the profile meets `level` in two brackets, shape (2,) each, to 1e-6 of a natural-log unit."""
+        ends, both = np.stack([outside, inside]), np.arange(2)
+        values = np.zeros((2, 2))
         for _ in range(4):
-            grid = np.linspace(outside, inside, 9)
-            _, values = self.profile(grid)
-            step = max(int(np.argmax(values >= level)), 1) if values[-1] >= level else 8
-            outside, inside = float(grid[step - 1]), float(grid[step])
-            values = values[step - 1 : step + 1]
+            grid = np.linspace(ends[0], ends[1], 9)
+            _, value = self.profile(grid.ravel())
+            value = value.reshape(9, 2)
+            above = value >= level
+            step = np.where(above.any(axis=0), np.maximum(above.argmax(axis=0), 1), 8)
+            ends = np.stack([grid[step - 1, both], grid[step, both]])
+            values = np.stack([value[step - 1, both], value[step, both]])
         rise = values[1] - values[0]
-        share = (level - values[0]) / rise if rise > 0 else 1.0
-        return outside + float(np.clip(share, 0.0, 1.0)) * (inside - outside)
+        share = np.clip(
+            np.where(rise > 0, (level - values[0]) / np.where(rise > 0, rise, 1.0), 1.0), 0.0, 1.0
+        )
+        low, high = (ends[0] + share * (ends[1] - ends[0])).tolist()
+        return low, high
 
 
 @dataclass(frozen=True)

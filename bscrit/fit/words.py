@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import floor, isfinite, log10
+from math import exp, floor, isfinite, log10
 
 from bscrit.fit.result import Estimate
 
@@ -54,6 +54,15 @@ def interval(estimate: Estimate) -> str:
     left = "(..." if low is None else f"[{number(low)}"
     right = "...)" if high is None else f"{number(high)}]"
     return f"{left}, {right}"
+
+
+def percent(scatter: float) -> str:
+    """A difference of logarithms as per cent.
+
+    >>> percent(0.05)
+    '5.1 %'
+    """
+    return f"{100 * (exp(scatter) - 1):.2g} %"
 
 
 def plural(count: int, noun: str) -> str:

@@ -132,20 +132,25 @@ class _Size:
             if isinstance(rate, Try):
                 asked = targets if target == targets[-1] else (target,)
                 return begun or self._search(rate, asked), None
-        cohorts, settled = begun, self._settled(hardest)
-        if not begun:
-            for target, rate in rates.items():
-                if isinstance(rate, Infeasible):
-                    continue
-                if rate is hardest:
-                    cohorts = cohorts + self._measure(rate, targets)
-                elif self._measured(target) or not self._shares(rate, settled):
-                    cohorts = cohorts + self._measure(rate, (target,))
+        settled = self._settled(hardest)
+        if begun:
+            return begun, settled
+        cohorts: list[Cohort] = []
+        serving = [settled.lr]
+        for target, rate in rates.items():
+            if isinstance(rate, Infeasible):
+                continue
+            if rate is hardest:
+                cohorts += self._measure(rate, targets)
+                # Where seeds were lost, a lower rate is measured in the end: known once nothing is left of it.
+                serving += [] if cohorts else [rate.lr]
+            elif self._measured(target) or not all(self._shares(rate, lr) for lr in serving):
+                cohorts += self._measure(rate, (target,))
         return cohorts, settled
 
-    def _shares(self, rate: Tuned, settled: _Settled) -> bool:
-        """Whether the runs to the hardest target serve an easier one, to within a few per cent of its steps."""
-        return settled.lr > 0 and rate.loss_at(settled.lr) <= SHARED
+    def _shares(self, rate: Tuned, lr: float) -> bool:
+        """Whether runs at `lr` to the hardest target serve an easier one, to within a few per cent of its steps."""
+        return lr > 0 and rate.loss_at(lr) <= SHARED
 
     def _settled(self, hardest: Tuned | Try | Infeasible) -> _Settled:
         """What others learn: from the search, whether or not its measurement has ended by now."""

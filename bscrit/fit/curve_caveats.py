@@ -1,0 +1,148 @@
+"""Caveats about the curve: what the batch sizes and their scatter can't say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import exp, log, sqrt
+
+import numpy as np
+
+from bscrit.fit import design
+from bscrit.fit.findings import Findings
+from bscrit.fit.result import Caveat, Estimate
+from bscrit.fit.words import interval, number, percent, plural, size
+
+WIDE = 4.0  # ratio of the interval's ends
+SIGNIFICANT = 0.01
+PREFERRED = 4.0  # difference of AIC
+LINEAR = 0.98  # a power law with this exponent is perfect scaling, which the hyperbola holds too
+RISE = log(1.1)
+
+
+def few_batch_sizes(f: Findings) -> Iterator[Caveat]:
+    k = f.informative
+    if k <= 4:
+        freedom = plural(max(k - 2, 0), "degree")
+        text = f"{plural(k, 'batch size')} met the target: {freedom} of freedom for the scatter"
+        yield Caveat("few-batch-sizes", text, f.add(), serious=k < 4)
+
+
+def needs_larger(f: Findings) -> Iterator[Caveat]:
+    if f.verdict == "lower bound":
+        text = (
+            f"even the largest batch size, {size(f.tried[-1])}, is too close to perfect scaling to show the"
+            f" plateau: B_crit is at least {number(f.values['b_crit'].low or 0)}"
+        )
+        yield Caveat("needs-larger", text, f.add(), serious=True)
+
+
+def needs_smaller(f: Findings) -> Iterator[Caveat]:
+    if f.verdict == "upper bound":
+        text = (
+            f"even the smallest batch size, {size(f.tried[0])}, is too close to the plateau to show perfect"
+            f" scaling: B_crit is at most {number(f.values['b_crit'].high or 0)}"
+        )
+        yield Caveat("needs-smaller", text, f.add(), serious=True)
+
+
+def undecided(f: Findings) -> Iterator[Caveat]:
+    if f.verdict == "not identified" and f.curve is not None:
+        ends = interval(f.curve.b_crit)
+        text = (
+            f"with a scatter of {percent(f.scatter)}, batch sizes {size(f.tried[0])} to {size(f.tried[-1])}"
+            f" leave B_crit open{f': {ends}' if ends else ''}"
+        )
+        yield Caveat("undecided", text, f.add(), serious=True)
+
+
+def wide_interval(f: Findings) -> Iterator[Caveat]:
+    value, low, high = f.values["b_crit"].value, f.values["b_crit"].low, f.values["b_crit"].high
+    if f.verdict != "identified" or not value or not low or not high or high / low < WIDE:
+        return
+    text = f"the interval of B_crit spans a factor {number(high / low, 2)}"
+    chosen, narrower = design.best_addition(f.tried, value)
+    hint = (
+        f"a run at batch size {size(chosen)} would help most (interval {narrower:.0%} as wide in ln B_crit)"
+    )
+    yield Caveat("wide-interval", text, f"{hint}: {f.command([chosen])}; or more seeds")
+
+
+def no_replicates(f: Findings) -> Iterator[Caveat]:
+    if f.curve is not None and not f.curve.sample.replicated:
+        text = "one run per batch size: seeds and tuning can't be told apart, what scatters is both"
+        yield Caveat("no-replicates", text, "repeat each batch size: `--set sweep.seeds=3`")
+
+
+def hangs_on_one(f: Findings) -> Iterator[Caveat]:
+    without, b_crit = f.diagnostics.get("leave_one_out"), f.values["b_crit"]
+    if f.verdict != "identified" or not without or b_crit.low is None or b_crit.high is None:
+        return
+    for end, outside in (("low", without["low"] < b_crit.low), ("high", without["high"] > b_crit.high)):
+        if outside:
+            text = (
+                f"without batch size {size(without[f'without_{end}'])} B_crit would be"
+                f" {number(without[end])}, outside its interval"
+            )
+            yield Caveat("hangs-on-one", text, "repeat that batch size with fresh seeds", serious=True)
+
+
+def lack_of_fit(f: Findings) -> Iterator[Caveat]:
+    test = f.diagnostics.get("lack_of_fit")
+    if test and test["p"] < SIGNIFICANT and f.curve is not None:
+        text = (
+            f"batch sizes lie {percent(f.curve.scatter.tau)} off the curve beyond what seeds explain"
+            f" ({percent(f.curve.scatter.sigma)} per run; F = {number(test['f'])}, p = {test['p']:.1g});"
+            " the interval includes it"
+        )
+        hint = "tune the rate more finely, with the same recipe at every batch size"
+        yield Caveat("lack-of-fit", text, hint)
+
+
+def knee_shape(f: Findings) -> Iterator[Caveat]:
+    q = f.diagnostics.get("knee_sharpness")
+    if not q or f.verdict != "identified":
+        return
+    sharper, softer = (q["low"] or 0) > 1, q["high"] is not None and q["high"] < 1
+    if sharper or softer:
+        text = (
+            f"the knee is {'sharper' if sharper else 'softer'} than a hyperbola: q = {number(q['value'], 2)}"
+            f" {interval(Estimate(q['value'], q['low'], q['high']))}, not 1"
+        )
+        hint = (
+            "read B_crit as where the knee is; take steps between batch sizes from the points, not the curve"
+        )
+        yield Caveat("knee-shape", text, hint)
+
+
+def power_law(f: Findings) -> Iterator[Caveat]:
+    law = f.diagnostics.get("power_law")
+    if law and law["aic_difference"] < -PREFERRED and abs(law["exponent"]) < LINEAR:
+        text = (
+            f"a power law S ~ B^-{number(law['exponent'], 2)} describes the steps better than a hyperbola"
+            f" (AIC lower by {number(-law['aic_difference'], 2)})"
+        )
+        hint = f"check that the rate is tuned at every batch size; {f.add()}"
+        yield Caveat("power-law", text, hint, serious=True)
+
+
+def examples_rise(f: Findings) -> Iterator[Caveat]:
+    if f.curve is None:
+        return
+    sample = f.curve.sample.only(f.curve.sample.n > 0)
+    ln_examples = sample.mean + sample.x
+    least = int(np.argmin(ln_examples))
+    excess = float((ln_examples[:least] - ln_examples[least]).max()) if least else 0.0
+    if excess > max(RISE, 3 * sqrt(2) * f.scatter):
+        below = size(float(f"{exp(float(sample.x[least])):.10g}"))
+        text = f"examples to the target rise again below batch size {below}, by {percent(excess)}"
+        hint = "scale beta2 and weight decay per example at small batch, or leave those sizes out of the fit"
+        yield Caveat("examples-rise", text, hint)
+
+
+def wide_gaps(f: Findings) -> Iterator[Caveat]:
+    if f.curve is None or not f.curve.sample.gap.any():
+        return
+    gap = sqrt(float(f.curve.sample.gap.max()))
+    if gap > f.scatter / 2:
+        text = f"sparse logging leaves a crossing uncertain by {percent(gap)}; the interval includes it"
+        yield Caveat("wide-gaps", text, "log the evaluation more often around the target")

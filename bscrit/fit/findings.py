@@ -1,0 +1,93 @@
+"""What is known about a fit when its caveats are written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, log, sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bscrit.fit import design
+from bscrit.fit.frontier import Frontier, Rows
+from bscrit.fit.hyperbola import Hyperbola
+from bscrit.fit.result import Estimate, Verdict
+from bscrit.fit.words import size, sizes
+
+
+@dataclass(frozen=True)
+class Findings:
+    """A fit before its caveats are written.
+
+    Attributes:
+        frontier, rows, keep: the runs, as arrays, and which of them take part.
+        curve: None where nothing could be fitted.
+        values: estimates by name, as far as the verdict allows.
+        diagnostics: as in diagnostics.py.
+        horizons: schedules that depend on the planned length of a run.
+    """
+
+    frontier: Frontier
+    rows: Rows
+    keep: NDArray[np.bool_]
+    curve: Hyperbola | None
+    verdict: Verdict
+    values: Mapping[str, Estimate]
+    diagnostics: Mapping[str, Any]
+    horizons: Sequence[str]
+
+    @property
+    def tried(self) -> list[float]:
+        return [point.batch_size for point in self.frontier.points]
+
+    @property
+    def informative(self) -> int:
+        """Number of batch sizes at which some run that takes part met the target."""
+        return len(np.unique(self.rows.point[self.keep & (self.rows.side == 0)]))
+
+    @property
+    def scatter(self) -> float:
+        """Of a batch size's ln(steps) about the curve; 0 where there is no curve."""
+        if self.curve is None:
+            return 0.0
+        seeds = self.curve.scatter.sigma**2 * float((1 / self.curve.sample.runs).mean())
+        return sqrt(self.curve.scatter.tau**2 + seeds)
+
+    @property
+    def additions(self) -> list[float]:
+        """Batch sizes worth adding, those that were not tried yet."""
+        return [one for one in self._wanted() if one not in self.tried]
+
+    def expected(self, run: int) -> float | None:
+        """ln(steps) of the other runs at a run's batch size, or of the curve where there are none."""
+        beside = self.keep & (self.rows.point == self.rows.point[run]) & (self.rows.side == 0)
+        if beside.any():
+            return float(self.rows.y[beside].mean())
+        batch_size = exp(float(self.rows.x[self.rows.point[run]]))
+        return None if self.curve is None else log(self.curve.steps(batch_size).value or 1.0)
+
+    def add(self) -> str:
+        """The next step when further batch sizes would help."""
+        new = self.additions
+        if not new:
+            return "repeat the batch sizes with more seeds"
+        return f"add batch size {sizes(new)}: {self.command(new)}"
+
+    def command(self, new: Sequence[float]) -> str:
+        """The command that sweeps what was tried and these batch sizes."""
+        listed = ",".join(size(one) for one in sorted({*self.tried, *new}))
+        return f"`bscrit sweep SPEC --set sweep.batch_sizes=[{listed}]`"
+
+    def _wanted(self) -> list[float]:
+        tried = self.tried
+        if self.curve is None:
+            center = sqrt(tried[0] * tried[-1])
+            return [*design.below(tried, center), *design.above(tried, center)]
+        b_crit = exp(self.curve.beta)
+        if self.verdict == "lower bound":
+            return design.above(tried, min(b_crit, 4 * tried[-1]))
+        if self.verdict == "upper bound":
+            return design.below(tried, max(b_crit, tried[0] / 4))
+        return [design.best_addition(tried, min(max(b_crit, tried[0]), tried[-1]))[0]]

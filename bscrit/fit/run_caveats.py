@@ -1,0 +1,121 @@
+"""Caveats about runs: single bad ones, learning rates, and batch sizes where the target was out of reach."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import exp
+
+import numpy as np
+
+from bscrit.fit.findings import Findings
+from bscrit.fit.frontier import Tuned
+from bscrit.fit.result import Caveat
+from bscrit.fit.words import number, plural, size, sizes
+
+COARSE = 1.6  # ratio of neighbouring rates; tuned frontiers need sqrt 2
+
+
+def outlier(f: Findings) -> Iterator[Caveat]:
+    for index in np.flatnonzero(~f.keep).tolist():
+        place = int(f.rows.point[index])
+        point = f.frontier.points[place]
+        run = point.runs[index - int(np.flatnonzero(f.rows.point == place)[0])]
+        expected = f.expected(index)
+        factor = None if expected is None else number(exp(float(f.rows.y[index]) - expected), 2)
+        off = "far from the others" if factor is None else f"{factor} times what the others imply"
+        name = ", ".join(part for part in (run.where, run.seed and f"seed {run.seed}") if part) or "a run"
+        took = "had not arrived after" if run.censored else "took"
+        text = (
+            f"{name} at batch size {size(run.batch_size)} {took} {number(run.steps)} steps, {off}: set aside"
+        )
+        yield Caveat("outlier", text, "check its log and its batch size; repeat it with another seed")
+
+
+def rate_at_edge(f: Findings) -> Iterator[Caveat]:
+    for side, word in (("lowest", "lower"), ("highest", "higher")):
+        at = [
+            p for p in f.frontier.points if p.edge == side and not (side == "highest" and p.beside_diverged)
+        ]
+        if at:
+            text = f"the best rate is the {side} one that was tried at batch size {_listed(at)}"
+            yield Caveat("rate-at-edge", text, f"try {word} rates there", serious=True)
+
+
+def rate_beside_diverged(f: Findings) -> Iterator[Caveat]:
+    at = [point for point in f.frontier.points if point.beside_diverged]
+    if at:
+        text = f"the best rate is next to one that diverged at batch size {_listed(at)}"
+        hint = "try rates between the two, or a warm-up, which moves the edge of stability"
+        yield Caveat("rate-beside-diverged", text, hint)
+
+
+def no_feasible_rate(f: Findings) -> Iterator[Caveat]:
+    if f.frontier.infeasible:
+        text = f"every run diverged at batch size {sizes(f.frontier.infeasible)}: nothing was measured there"
+        yield Caveat("no-feasible-rate", text, "try lower rates there", serious=True)
+
+
+def never_reached(f: Findings) -> Iterator[Caveat]:
+    at = [point.batch_size for point in f.frontier.points if not point.reached]
+    if at:
+        text = f"no run met the target at batch size {sizes(at)}; how far they got counts as a bound"
+        yield Caveat("never-reached", text, "raise sweep.max_examples, or fit an easier target")
+
+
+def chosen_by_speed(f: Findings) -> Iterator[Caveat]:
+    count = sum(point.chosen_by_speed for point in f.frontier.points)
+    if count:
+        text = (
+            f"runs that chose the rate measure it too at {plural(count, 'batch size')}, and the fastest of"
+            " noisy runs is faster than it would be again"
+        )
+        yield Caveat(
+            "chosen-by-speed", text, "repeat the chosen rates with fresh seeds, in rows of role measure"
+        )
+
+
+def one_rate(f: Findings) -> Iterator[Caveat]:
+    rates = {point.rates for point in f.frontier.points}
+    if len(f.frontier.points) > 2 and len(rates) == 1 and len(next(iter(rates))) == 1:
+        text = (
+            f"one learning rate, {next(iter(rates))[0]:.4g}, at every batch size: unless it is best at each,"
+            " B_crit comes out too low"
+        )
+        yield Caveat("one-rate", text, "tune the rate at each batch size")
+
+
+def coarse_rates(f: Findings) -> Iterator[Caveat]:
+    gaps = [_gap(point) for point in f.frontier.points]
+    count = sum(gap > COARSE for gap in gaps)
+    if count:
+        text = (
+            f"rates beside the best one are up to {number(max(gaps), 2)} times away at"
+            f" {plural(count, 'batch size')}; a factor 2 can move B_crit by 20 to 50 %"
+        )
+        yield Caveat(
+            "coarse-rates", text, "add rates between the best one and its neighbours, 1.4 times apart"
+        )
+
+
+def horizon(f: Findings) -> Iterator[Caveat]:
+    if f.horizons:
+        text = (
+            f"with a {' or '.join(f.horizons)} schedule the rate depends on the planned length: runs that met"
+            " the target early met it at too high a rate"
+        )
+        hint = "use a constant schedule, or one that ends where the target is met at each batch size"
+        yield Caveat("horizon", text, hint, serious=True)
+
+
+def _listed(points: Sequence[Tuned]) -> str:
+    rates = ", ".join(f"{point.lr:.3g}" for point in points[:6] if point.lr is not None)
+    return f"{sizes([point.batch_size for point in points])} (rate {rates})"
+
+
+def _gap(point: Tuned) -> float:
+    """Largest ratio of the tuned rate and a neighbour that did not diverge, 1 where there is none."""
+    if point.lr is None or point.lr not in point.rates:
+        return 1.0
+    here = point.rates.index(point.lr)
+    around = [rate for rate in point.rates[max(here - 1, 0) : here + 2] if rate not in point.diverged]
+    return max((max(rate / point.lr, point.lr / rate) for rate in around), default=1.0)

@@ -1,0 +1,186 @@
+"""Each code of the closed list: data that call for it, the numbers in its sentence, and clean data without any."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bscrit.crossing import Crossing
+from bscrit.fit.caveats import CODES
+from bscrit.fit.core import fit_crossings
+
+SIZES = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+
+
+def rows(scatter=0.03, seeds=3, sizes=SIZES, b_crit=256.0, seed=0, tuning=0.0, **fields) -> list[Crossing]:
+    random = np.random.default_rng(seed)
+    return [
+        Crossing(
+            float(b), 1000 * (1 + b_crit / b) * np.exp(off + scatter * random.standard_normal()), seed=str(s), **fields
+        )
+        for b in sizes
+        for off in [tuning * random.standard_normal()]
+        for s in range(seeds)
+    ]
+
+
+def grid(best: dict[int, int], rates=(0.1, 0.14, 0.2, 0.28, 0.4), seed=0) -> list[Crossing]:
+    """Rates at every batch size, the fastest of which is number best[B] (else the middle one)."""
+    return [
+        replace(row, lr=rate, steps=row.steps * (1 + 0.2 * abs(i - best.get(int(row.batch_size), 2))), seed="0")
+        for row in rows(seeds=1, seed=seed)
+        for i, rate in enumerate(rates)
+    ]
+
+
+def found(crossings, **options) -> dict[str, object]:
+    (fit,) = fit_crossings(crossings, **options).fits
+    assert {caveat.code for caveat in fit.caveats} <= set(CODES)
+    return {caveat.code: caveat for caveat in fit.caveats}
+
+
+def test_clean_data_call_for_none():
+    assert found(rows()) == {}
+
+
+def test_serious_ones_come_first():
+    (fit,) = fit_crossings(grid({64: 4}), horizons=["cosine"]).fits
+    serious = [caveat.serious for caveat in fit.caveats]
+    assert serious == sorted(serious, reverse=True)
+    assert serious[0]
+
+
+def test_few_batch_sizes():
+    four, three = found(rows(sizes=SIZES[::2][:4])), found(rows(sizes=SIZES[::3]))
+    assert "4 batch sizes met the target: 2 degrees" in four["few-batch-sizes"].text
+    assert not four["few-batch-sizes"].serious
+    assert three["few-batch-sizes"].serious
+    assert "sweep.batch_sizes=[16," in three["few-batch-sizes"].hint
+
+
+def test_needs_larger_says_where():
+    caveat = found(rows(sizes=SIZES[:4], b_crit=4000.0, seeds=5))["needs-larger"]
+    assert "128" in caveat.text
+    assert "256, 512" in caveat.hint
+    assert caveat.serious
+
+
+def test_needs_smaller_says_where():
+    caveat = found(rows(sizes=SIZES[4:], b_crit=20.0, seeds=5))["needs-smaller"]
+    assert "256" in caveat.text
+    assert "128" in caveat.hint
+
+
+def test_undecided():
+    assert found(rows(0.4, 1, sizes=(48, 56, 64, 72, 80), seed=3))["undecided"].serious
+
+
+def test_wide_interval_names_the_best_addition():
+    caveat = found(rows(0.3, 1, sizes=SIZES[::2], seed=4))["wide-interval"]
+    assert "factor" in caveat.text
+    assert "would help most" in caveat.hint
+
+
+def test_no_replicates():
+    assert "no-replicates" in found(rows(seeds=1))
+
+
+def test_hangs_on_one():
+    """One batch size 20 % slow: less than what is set aside, enough to move the answer."""
+    data = [replace(r, steps=r.steps * 1.2) if r.batch_size == 4096 else r for r in rows(0.002, 1)]
+    caveat = found(data).get("hangs-on-one")
+    assert caveat is None or "4096" in caveat.text
+    exact = [replace(r, steps=r.steps * 1.22) if r.batch_size == 16 else r for r in rows(0.02, 1, SIZES[::2], 100.0)]
+    assert "without batch size 16" in found(exact)["hangs-on-one"].text
+
+
+def test_lack_of_fit_against_seeds():
+    caveat = found(rows(0.01, 3, tuning=0.08))["lack-of-fit"]
+    assert "p =" in caveat.text
+    assert "lack-of-fit" not in found(rows(0.08, 3))
+
+
+def test_knee_shape():
+    sharp = [Crossing(float(b), 1000 * (1 + (256 / b) ** 1.6) ** (1 / 1.6)) for b in SIZES]
+    assert "sharper" in found(sharp)["knee-shape"].text
+    soft = [Crossing(float(b), 1000 * (1 + (256 / b) ** 0.7) ** (1 / 0.7)) for b in SIZES]
+    assert "softer" in found(soft)["knee-shape"].text
+
+
+def test_power_law():
+    law = [Crossing(float(b), 1e5 * b**-0.5 * (1 + 0.01 * (-1) ** i)) for i, b in enumerate(SIZES)]
+    assert "B^-0.50" in found(law)["power-law"].text
+
+
+def test_outlier_is_named():
+    data = rows()
+    data[4] = replace(data[4], steps=data[4].steps * 11, where="runs.csv, line 6")
+    caveat = found(data)["outlier"]
+    assert "runs.csv, line 6" in caveat.text
+    assert "11 times" in caveat.text
+
+
+def test_rate_at_edge():
+    caveat = found(grid({64: 4, 128: 4, 16: 0}))["rate-at-edge"]
+    codes = fit_crossings(grid({64: 4, 128: 4, 16: 0})).fits[0].caveats
+    texts = [c.text for c in codes if c.code == "rate-at-edge"]
+    assert caveat.serious
+    assert any("lowest" in text and "16" in text for text in texts)
+    assert any("highest" in text and "64, 128" in text for text in texts)
+
+
+def test_rate_beside_diverged():
+    caveats = found(grid({64: 4}), diverged=[(64.0, 0.56, ())])
+    assert "64" in caveats["rate-beside-diverged"].text
+    assert "rate-at-edge" not in caveats
+
+
+def test_no_feasible_rate():
+    assert "8192" in found(rows(), diverged=[(8192.0, 0.1, ())])["no-feasible-rate"].text
+
+
+def test_never_reached():
+    data = [*rows(), Crossing(8.0, 5000.0, censored=True)]
+    assert "batch size 8;" in found(data)["never-reached"].text
+
+
+def test_chosen_by_speed_and_not_where_fresh_seeds_measure():
+    searched = grid({})
+    assert "9 batch sizes" in found(searched)["chosen-by-speed"].text
+    measured = [replace(row, role="search") for row in searched]
+    measured += [replace(row, role="measure", seed="9") for row in searched if row.lr == 0.2]
+    assert "chosen-by-speed" not in found(measured)
+
+
+def test_one_rate():
+    assert "0.1" in found(rows(lr=0.1))["one-rate"].text
+    assert "one-rate" not in found(rows())
+
+
+def test_coarse_rates():
+    assert "coarse-rates" not in found(grid({}))
+    assert "4.0 times" in found(grid({}, rates=(0.01, 0.05, 0.2, 0.8, 3.2)))["coarse-rates"].text
+
+
+def test_horizon():
+    assert "cosine" in found(rows(), horizons=["cosine"])["horizon"].text
+
+
+def test_examples_rise():
+    data = [replace(r, steps=r.steps * 1.3) if r.batch_size == 16 else r for r in rows(0.01, 3, tuning=0.0)]
+    data = [replace(r, steps=r.steps * 1.12) if r.batch_size == 32 else r for r in data]
+    assert "rise again below batch size 64" in found(data)["examples-rise"].text
+
+
+def test_wide_gaps():
+    data = [replace(row, low=row.steps * 0.8, high=row.steps * 1.2) for row in rows()]
+    assert "uncertain" in found(data)["wide-gaps"].text
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_every_code_has_a_test(code):
+    source = __file__
+    with open(source, encoding="utf-8") as stream:
+        assert f'"{code}"' in stream.read()

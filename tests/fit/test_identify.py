@@ -1,0 +1,93 @@
+"""When a value is given, and when only a bound or nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from frontiers import Design, simulate
+
+from bscrit.crossing import Crossing
+from bscrit.fit.core import fit_crossings
+from bscrit.fit.hyperbola import fit_hyperbola
+from bscrit.fit.identify import estimates, judge, scaled
+from bscrit.fit.result import Estimate
+from bscrit.fit.robust import belongs
+from bscrit.fit.sample import summarise
+
+# Noisy quadratic, d = 100, h_i = c_i = 1/i, target 0.1, best constant rate: exact steps; b_crit 59.3
+QUADRATIC = {1: 1718.105, 4: 441.036, 16: 123.730, 64: 50.073, 256: 34.115, 1024: 29.448, 4096: 28.091}
+
+
+def verdict(steps: dict[int, float]):
+    (fit,) = fit_crossings([Crossing(float(b), s) for b, s in steps.items()]).fits
+    return fit
+
+
+def curve(design: Design, seed: int = 0):
+    rows = simulate(design, np.random.default_rng(seed))
+    return fit_hyperbola(summarise(rows, belongs(rows)))
+
+
+def test_the_whole_range_is_identified():
+    fit = verdict(QUADRATIC)
+    assert fit.verdict == "identified"
+    assert fit.b_crit.value == pytest.approx(59.295, rel=0.01)
+    assert fit.s_min.value == pytest.approx(27.398, rel=0.01)
+    assert fit.e_min.value == pytest.approx(1624.55, rel=0.01)
+
+
+def test_a_good_fit_far_below_the_knee_is_no_identification():
+    """Exact steps below b_crit / 4: a hyperbola fits to 1 %, and its b_crit is wrong by about two."""
+    left = {1: 1718.105, 2: 867.5, 4: 441.036, 8: 229.2, 16: 123.730}
+    fit = verdict(left)
+    assert fit.sigma.value < 0.02
+    assert fit.verdict == "lower bound"
+    assert fit.b_crit.value is None
+    assert fit.b_crit.high is None
+    assert fit.b_crit.low <= 59.3
+    assert fit.s_min.value is None
+    assert fit.e_min.value == pytest.approx(1624.55, rel=0.05)
+
+
+def test_a_plateau_is_an_upper_bound():
+    fit = verdict({b: s for b, s in QUADRATIC.items() if b >= 256} | {512: 31.0, 2048: 28.6})
+    assert fit.verdict == "upper bound"
+    assert fit.b_crit.value is fit.b_crit.low is None
+    assert fit.b_crit.high >= 59.3
+    assert fit.e_min.value is None
+    assert fit.s_min.value == pytest.approx(27.398, rel=0.05)
+
+
+def test_noise_over_a_narrow_range_decides_nothing():
+    random = np.random.default_rng(3)
+    steps = {b: 1000 * (1 + 64 / b) * np.exp(0.3 * random.standard_normal()) for b in (48, 56, 64, 72, 80)}
+    fit = verdict(steps)
+    assert fit.verdict == "not identified"
+    assert fit.b_crit.value is fit.s_min.value is fit.e_min.value is None
+
+
+@pytest.mark.parametrize("place", [0.3, 0.5, 0.7])
+def test_a_knee_within_the_range_is_identified(place):
+    assert judge(curve(Design(7, 3, 0.05, place=place))) == "identified"
+
+
+def test_a_knee_at_the_end_of_the_range_needs_precision():
+    precise = [judge(curve(Design(11, 3, 0.02, place=0.95), seed)) for seed in range(20)]
+    noisy = [judge(curve(Design(5, 1, 0.15, place=1.05), seed)) for seed in range(20)]
+    assert set(precise) == {"identified"}
+    assert noisy.count("lower bound") > 10
+
+
+def test_a_bound_stays_within_what_was_tried():
+    found = curve(Design(11, 3, 0.02, place=1.4))
+    assert found.b_crit.low > 4096
+    assert estimates(found, judge(found))["b_crit"] == Estimate(None, pytest.approx(4096), None)
+
+
+def test_no_curve():
+    assert judge(None) == "not identified"
+    assert set(estimates(None, "not identified").values()) == {Estimate(None)}
+
+
+def test_scaled():
+    assert scaled(Estimate(10.0, 5.0, None), 0.2) == Estimate(2.0, 1.0, None)

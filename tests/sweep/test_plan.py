@@ -1,0 +1,317 @@
+"""The plan: finished means nothing is planned, additions plan what is missing, and timing changes nothing."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from simulated import FACTS, Quadratic, disturbed, make_spec, sweep, train
+
+from bscrit.record import Record
+from bscrit.sweep.plan import MAX_RETREATS, RETREAT, SEARCH_SEEDS, largest_cost, plan, superseded
+from bscrit.sweep.tune import MAX_LANES
+
+D = 1 / np.arange(1, 21)
+PROBLEM = Quadratic(D, D)
+SIZES = [4, 16, 64, 256]
+GRID = {"tune": "grid", "rates": [0.1, 0.4, 1.6, 6]}
+RULE = {"tune": "rule", "base": 0.9, "base_batch_size": 64, "scaling": "sqrt"}
+BRITTLE = replace(PROBLEM, brittle=0.9)
+
+
+def spec(**keys):
+    return make_spec(**{"batch_sizes": SIZES, "targets": [0.5, 0.2, 0.05], "max_steps": 3000, **keys})
+
+
+@pytest.fixture(scope="module")
+def finished():
+    return sweep(PROBLEM, spec())
+
+
+def added(before, after):
+    """What a further sweep trained, that the first had not."""
+    return [after[name] for name in after if name not in before or after[name] is not before[name]]
+
+
+def of(records):
+    return {(record.trial.batch_size, record.role) for record in records}
+
+
+def told(records):
+    return {n: (r.status, r.order, r.curve.loss.tobytes()) for n, r in records.items()}
+
+
+def test_a_finished_sweep_plans_nothing_whatever_the_order_of_its_records(finished):
+    for seed in range(5):
+        shuffled = np.random.default_rng(seed).permutation(np.array(list(finished.values()), dtype=object))
+        assert plan(spec(), FACTS, shuffled) == []
+
+
+def test_a_plan_does_not_depend_on_the_order_of_records(finished):
+    """At every moment of a sweep, and with a harder target, which begins around what was measured."""
+    records = list(finished.values())
+    for harder in (spec(), spec(targets=[0.5, 0.2, 0.02])):
+        for count in range(0, len(records), 7):
+            some = records[:count]
+            planned = plan(harder, FACTS, some)
+            assert plan(harder, FACTS, some[::-1]) == planned
+
+
+def test_search_and_measurement_share_no_seed(finished):
+    seeds = {role: {r.trial.seed for r in finished.values() if r.role == role} for role in ("search", "measure")}
+    assert seeds["measure"] == {0, 1, 2}
+    assert min(seeds["search"]) >= SEARCH_SEEDS
+
+
+def test_every_batch_size_is_measured_at_each_target(finished):
+    for size in SIZES:
+        for target in (0.5, 0.2, 0.05):
+            serving = [
+                record
+                for record in finished.values()
+                if record.role == "measure" and record.trial.batch_size == size and record.curve.loss.min() <= target
+            ]
+            assert len({record.trial.seed for record in serving}) == 3
+
+
+@pytest.mark.parametrize("new", [1, 32, 1024])
+def test_an_added_batch_size_trains_at_that_size_only(finished, new):
+    after = sweep(PROBLEM, spec(batch_sizes=[*SIZES, new]), finished.values())
+    assert of(added(finished, after)) == {(new, "search"), (new, "measure")}
+
+
+def test_added_seeds_train_those_seeds_only(finished):
+    after = sweep(PROBLEM, spec(seeds=5), finished.values())
+    new = added(finished, after)
+    assert of(new) == {(size, "measure") for size in SIZES}
+    assert {record.trial.seed for record in new} == {3, 4}
+    rates = {(r.trial.batch_size, r.trial.lr) for r in finished.values() if r.role == "measure"}
+    assert {(r.trial.batch_size, r.trial.lr) for r in new} == rates
+
+
+def test_fewer_seeds_targets_or_batch_sizes_train_nothing(finished):
+    assert plan(spec(seeds=2), FACTS, finished.values()) == []
+    assert plan(spec(batch_sizes=[4, 64]), FACTS, finished.values()) == []
+    assert plan(spec(targets=[0.5, 0.05]), FACTS, finished.values()) == []
+
+
+def test_an_easier_target_repeats_no_trial(finished):
+    after = sweep(PROBLEM, spec(targets=[1.0, 0.5, 0.2, 0.05]), finished.values())
+    assert all(record.trial.name not in finished for record in added(finished, after))
+    assert len(added(finished, after)) < len(finished) / 3
+
+
+def test_a_harder_target_begins_around_the_measured_rates_and_then_plans_nothing(finished):
+    harder = spec(targets=[0.5, 0.2, 0.02])
+    after = sweep(PROBLEM, harder, finished.values())
+    assert plan(harder, FACTS, after.values()) == []
+    rates = {r.trial.lr for r in finished.values() if r.role == "measure" and r.trial.batch_size == 4}
+    first = plan(harder, FACTS, finished.values())
+    assert [cohort.batch_size for cohort in first] == [4]
+    assert any(trial.lr in rates for trial in first[0].trials)
+    for size in SIZES:
+        assert any(r.trial.batch_size == size and r.order.targets[-1] == 0.02 for r in after.values())
+
+
+def test_more_budget_repeats_what_it_had_cut_short_and_nothing_else():
+    short = spec(max_steps=30)
+    before = sweep(PROBLEM, short)
+    assert any(record.status == "exhausted" for record in before.values())
+    assert plan(short, FACTS, before.values()) == []
+    after = sweep(PROBLEM, spec(), before.values())
+    for record in added(before, after):
+        known = before.get(record.trial.name)
+        assert known is None or known.status == "exhausted"
+    assert all(any(r.trial.batch_size == size and r.status == "reached" for r in after.values()) for size in SIZES)
+
+
+def test_less_budget_plans_nothing(finished):
+    assert plan(spec(max_steps=2000), FACTS, finished.values()) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"optimizer": {"use": "sgd", "momentum": 0.5}},
+        {"optimizer": {"use": "sgd", "weight_decay": 0.1}},
+    ],
+)
+def test_another_trial_is_never_taken_for_this_one(finished, change):
+    other = spec(**change)
+    assert plan(other, FACTS, finished.values()) == plan(other, FACTS, [])
+    assert len(superseded(other, FACTS, finished.values())) == len(finished)
+    assert superseded(spec(), FACTS, finished.values()) == []
+
+
+def test_other_data_are_other_trials(finished):
+    other = replace(FACTS, fingerprint="other")
+    assert plan(spec(), other, finished.values()) == plan(spec(), other, [])
+
+
+def test_settings_that_are_equal_in_python_but_not_in_their_key_are_other_trials(finished):
+    """1 == 1.0, yet their folders differ: taking one for the other planned the same cohort for ever."""
+    odd = [
+        Record(replace(r.trial, settings={"power": 1}), r.order, "running") for r in list(finished.values())[:3]
+    ]
+    assert superseded(spec(), FACTS, odd) == odd
+
+
+CASES = {
+    "race": (PROBLEM, spec()),
+    "several search seeds": (PROBLEM, spec(seeds=4, targets=[0.2, 0.05])),
+    "grid": (PROBLEM, spec(learning_rate=GRID, targets=[0.2, 0.05])),
+    "rule": (PROBLEM, spec(learning_rate=RULE)),
+    "seeds are lost": (BRITTLE, spec()),
+    "momentum": (replace(PROBLEM, momentum=0.8), spec(optimizer={"use": "sgd", "momentum": 0.8}, targets=[0.2])),
+    "a budget of few steps": (PROBLEM, spec(max_steps=12)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_timing_and_interruptions_change_nothing(case):
+    """Workers that end in any order, records in any order, kills at random: the same trials, orders and curves."""
+    problem, of_case = CASES[case]
+    undisturbed = told(sweep(problem, of_case))
+    for seed in range(4):
+        assert told(disturbed(problem, of_case, np.random.default_rng(seed), trouble=0.25)) == undisturbed
+
+
+def test_where_seeds_are_lost_a_lower_rate_is_measured():
+    records = sweep(BRITTLE, spec(targets=[0.05]))
+    for size in SIZES:
+        measured = [r for r in records.values() if r.role == "measure" and r.trial.batch_size == size]
+        rates = sorted({record.trial.lr for record in measured}, reverse=True)
+        assert len(rates) <= 1 + MAX_RETREATS
+        assert all(a / b == pytest.approx(RETREAT, rel=0.01) for a, b in zip(rates, rates[1:], strict=False))
+        if len(rates) <= MAX_RETREATS:
+            last = [record for record in measured if record.trial.lr == rates[-1]]
+            assert {record.status for record in last} == {"reached"}
+    assert any(record.status == "diverged" for record in records.values() if record.role == "measure")
+
+
+def test_a_fixed_grid_trains_every_rate_and_measures_the_best_as_it_stands():
+    records = sweep(PROBLEM, spec(learning_rate=GRID, targets=[0.05]))
+    for size in SIZES:
+        here = [record for record in records.values() if record.trial.batch_size == size]
+        assert sorted(r.trial.lr for r in here if r.role == "search") == GRID["rates"]
+        assert {r.trial.lr for r in here if r.role == "measure"} < set(GRID["rates"])
+
+
+def test_a_rule_searches_nothing():
+    records = sweep(PROBLEM, spec(learning_rate=RULE, targets=[0.05]))
+    rates = {record.trial.batch_size: record.trial.lr for record in records.values()}
+    assert rates == pytest.approx({4: 0.225, 16: 0.45, 64: 0.9, 256: 1.8})
+    assert {record.role for record in records.values()} == {"measure"}
+
+
+def test_a_lane_that_failed_too_often_is_passed_over():
+    given_up = {trial.name for trial in plan(spec(), FACTS, [])[0].trials[:2]}
+    records = sweep(PROBLEM, spec(), given_up=given_up)
+    assert not given_up & set(records)
+    assert {(size, "measure") for size in SIZES} <= of(records.values())
+
+
+@pytest.mark.parametrize("lost", [1, 2, 3])
+def test_lanes_that_failed_on_a_further_seed_of_the_search_do_not_hold_it_up(lost):
+    noisy = spec(seeds=4, targets=[0.05])
+    records = sweep(PROBLEM, noisy)
+    further = sorted(r.trial.name for r in records.values() if r.trial.seed == SEARCH_SEEDS + 1)
+    assert further
+    again = sweep(PROBLEM, noisy, given_up=further[:lost])
+    assert {(size, "measure") for size in SIZES} <= of(again.values())
+
+
+def test_a_seed_that_failed_too_often_is_left_out_of_the_measurement(finished):
+    name = next(name for name, r in finished.items() if r.role == "measure" and r.trial.seed == 1)
+    without = {n: r for n, r in finished.items() if n != name}
+    assert plan(spec(), FACTS, without.values(), {name}) == []
+    missing = plan(spec(), FACTS, without.values())
+    assert [[trial.name for trial in cohort.trials] for cohort in missing] == [[name]]
+
+
+def test_what_failed_is_tried_again_as_it_was_ordered(finished):
+    name, record = next((n, r) for n, r in finished.items() if r.order.round == 0 and len(r.order.lanes) > 1)
+    broken = {**finished, name: replace(record, status="failed")}
+    cohorts = plan(spec(), FACTS, broken.values())
+    assert [cohort.order for cohort in cohorts] == [record.order]
+    assert name in {trial.name for trial in cohorts[0].trials}
+
+
+@pytest.mark.parametrize("change", [{"device": "cuda:0"}, {"micro_batch": 2}, {"max_steps": 77}])
+def test_what_was_begun_under_other_conditions_is_ordered_anew(change):
+    """A device that is gone or a batch that did not fit would only fail again."""
+    cohort = plan(spec(), FACTS, [])[0]
+    stale = [Record(trial, replace(cohort.order, **change)) for trial in cohort.trials]
+    assert plan(spec(), FACTS, stale)[0].order == cohort.order
+
+
+def test_a_batch_size_that_no_rate_carries_to_the_target_does_not_stop_the_others():
+    """At batch size 1 the noise floor of 12 steps lies above the target."""
+    records = sweep(PROBLEM, spec(batch_sizes=[1, 64, 256], targets=[0.2], max_steps=14))
+    assert {(size, role) for size, role in of(records.values()) if role == "measure"} == {
+        (64, "measure"), (256, "measure"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"batch_sizes": [1]},
+        {"batch_sizes": [64], "seeds": 1},
+        {"batch_sizes": [2**k for k in range(12)] + [3 * 2**k for k in range(12)]},
+        {"targets": [0.2, 0.1999, 0.1998]},
+        {"targets": [2.0]},
+        {"targets": [0.01]},
+        {"max_steps": 1},
+        {"max_steps": 3},
+        {"learning_rate": {"tune": "race", "guess": 1e6}},
+        {"learning_rate": {"tune": "race", "guess": 1e-9}, "max_steps": 300},
+        {"learning_rate": {"tune": "grid", "rates": [1e5]}},
+        {"learning_rate": {"tune": "grid", "rates": [0.5]}},
+        {"learning_rate": {"tune": "rule", "base": 1e5, "base_batch_size": 1, "scaling": "linear"}},
+    ],
+    ids=str,
+)
+def test_odd_sweeps_end_and_then_plan_nothing(keys):
+    odd = spec(**{"batch_sizes": [4, 64], "targets": [0.2], "max_steps": 400, **keys})
+    records = sweep(PROBLEM, odd)
+    assert plan(odd, FACTS, records.values()) == []
+    assert len(records) <= largest_cost(odd)[0]
+    assert sum(record.examples for record in records.values()) <= largest_cost(odd)[1]
+
+
+@pytest.mark.parametrize("loss", [np.nan, 2.5])
+def test_a_loss_that_is_never_a_number_or_never_moves_ends_in_bounded_time(loss):
+    """A zero gradient for ever, or a broken model: no measurement, and no more lanes than a race may have."""
+    still = Quadratic(np.array([0.0]), np.array([0.0]))
+    constant = spec(batch_sizes=[4, 16], targets=[-1.0], max_steps=20)
+    if np.isnan(loss):
+        still = Quadratic(np.array([np.nan]), np.array([0.0]))
+    records = sweep(still, constant)
+    assert len(records) <= 2 * MAX_LANES
+    assert {record.role for record in records.values()} == {"search"}
+    assert {r.status for r in records.values()} == ({"diverged"} if np.isnan(loss) else {"exhausted"})
+
+
+def test_repeats_are_capped_and_searches_know_their_incumbents(finished):
+    for record in finished.values():
+        order = record.order
+        assert 0 < order.cap_steps < 3000 or (order.role == "search" and record.trial.batch_size == 4)
+        assert order.role == "search" or order.incumbents == ()
+    later = [r.order for r in finished.values() if r.role == "search" and r.order.round > 0]
+    assert any(order.incumbents for order in later)
+
+
+def test_noise_is_measured_where_a_batch_can_be_cut():
+    data = {"workload": {"use": "least_squares"}, "sweep": {"batch_sizes": [1, 7, 64], "targets": [0.1], "max_examples": 10**6}}
+    from bscrit.spec import parse_spec
+
+    noisy = parse_spec({**data, "noise": {"parts": 4}})
+    records: dict[str, Record] = {}
+    every = {}
+    while cohorts := plan(noisy, FACTS, records.values()):
+        for cohort in cohorts:
+            if cohort.order.role == "measure":
+                every[cohort.batch_size] = cohort.order.noise_every
+            records |= {record.trial.name: record for record in train(PROBLEM, cohort)}
+    assert every[1] == every[7] == 0
+    assert every[64] > 0
