@@ -97,15 +97,41 @@ def fit(
     baseline: Annotated[
         Path | None, typer.Option(help="Exit 1 when B_crit moved beyond both intervals of this fit.json.")
     ] = None,
+    at: Annotated[
+        str | None, typer.Option(metavar="64,256", help="Overheads in steps and examples at these batch sizes.")
+    ] = None,
+    step_times: Annotated[
+        str | None,
+        typer.Option(
+            metavar="64=0.11,256x4=0.07",
+            help="Measured seconds per step at a batch size (on so many devices): what is fastest, and cheapest.",
+        ),
+    ] = None,
+    devices: Annotated[
+        str | None, typer.Option(metavar="1,2,8", help="Numbers of devices to compare with --step-times.")
+    ] = None,
+    law: Annotated[
+        str | None,
+        typer.Option(metavar="loss|parameters|data", help="Follow B_crit across the fits of all sources."),
+    ] = None,
 ) -> None:
     """S_min, E_min and B_crit with 95 % intervals, a verdict and caveats, from any source.
 
     Without --strict and --baseline the exit code is 0 also when nothing is identified: the verdict is the
     answer.
     """
-    from bscrit.fit import command
+    from dataclasses import replace
 
-    options = _options(targets, columns, by, direction, unit, as_json, strict, baseline)
+    from bscrit.fit import command
+    from bscrit.fit.answers import parse_questions
+
+    options = replace(
+        _options(targets, columns, by, direction, unit),
+        as_json=as_json,
+        strict=strict,
+        baseline=baseline,
+        questions=parse_questions(at, step_times, devices, law),
+    )
     raise typer.Exit(command.run(sources, options))
 
 
@@ -138,11 +164,8 @@ def _options(
     by: list[str] | None,
     direction: str | None,
     unit: str | None,
-    as_json: bool = False,
-    strict: bool = False,
-    baseline: Path | None = None,
 ) -> Options:
-    """What the options of fit and plot say, read."""
+    """What the options that fit and plot share say, read."""
     from bscrit.fit.command import Options, parse_columns, parse_direction, parse_targets
 
     return Options(
@@ -151,9 +174,6 @@ def _options(
         by=tuple(by or ()),
         direction=parse_direction(direction),
         unit=unit,
-        as_json=as_json,
-        strict=strict,
-        baseline=baseline,
     )
 
 

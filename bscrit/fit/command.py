@@ -6,12 +6,13 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from bscrit.errors import UserError, nearest
 from bscrit.files import explaining, read_json, write_json, write_text
+from bscrit.fit.answers import Questions, answer
 from bscrit.fit.crossings import from_records
 from bscrit.fit.report import crossings_csv, frontier_csv, markdown, table, to_dict
 from bscrit.fit.result import SCHEMA, Report
@@ -33,6 +34,7 @@ class Options:
     as_json: bool = False
     strict: bool = False
     baseline: Path | None = None
+    questions: Questions = field(default_factory=Questions)
 
 
 def run(sources: Sequence[str], options: Options) -> int:
@@ -40,7 +42,11 @@ def run(sources: Sequence[str], options: Options) -> int:
     report = read(sources, options)
     if len(sources) == 1 and is_results(Path(sources[0])):
         _write_files(Path(sources[0]), report, options)
-    print(json.dumps(to_dict(report), indent=1, allow_nan=False) if options.as_json else table(report))
+    answers = answer(report, options.questions)
+    if options.as_json:
+        print(json.dumps({**to_dict(report), **answers.data}, indent=1, allow_nan=False))
+    else:
+        print("\n".join([table(report), *answers.lines]))
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         with explaining(Path(summary)), Path(summary).open("a", encoding="utf-8") as stream:
             stream.write(markdown(report) + "\n")

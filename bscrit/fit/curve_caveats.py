@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import exp, log, sqrt
+from math import exp, inf, log, sqrt
 
 import numpy as np
 
 from bscrit.fit import design
 from bscrit.fit.findings import Findings
+from bscrit.fit.likelihood import Sample
 from bscrit.fit.result import Caveat, Estimate
+from bscrit.fit.surface import Surface
 from bscrit.fit.words import interval, number, percent, plural, size
 
 WIDE = 4.0  # ratio of the interval's ends
@@ -132,7 +134,7 @@ def examples_rise(f: Findings) -> Iterator[Caveat]:
     ln_examples = sample.mean + sample.x
     least = int(np.argmin(ln_examples))
     excess = float((ln_examples[:least] - ln_examples[least]).max()) if least else 0.0
-    if excess > max(RISE, 3 * sqrt(2) * f.scatter):
+    if excess > max(RISE, 3 * sqrt(2) * min(f.scatter, _scatter_from(sample, least))):
         below = size(float(f"{exp(float(sample.x[least])):.10g}"))
         text = f"examples to the target rise again below batch size {below}, by {percent(excess)}"
         hint = "scale beta2 and weight decay per example at small batch, or leave those sizes out of the fit"
@@ -146,3 +148,11 @@ def wide_gaps(f: Findings) -> Iterator[Caveat]:
     if gap > f.scatter / 2:
         text = f"sparse logging leaves a crossing uncertain by {percent(gap)}; the interval includes it"
         yield Caveat("wide-gaps", text, "log the evaluation more often around the target")
+
+
+def _scatter_from(sample: Sample, first: int) -> float:
+    """Scatter of the means about the curve through batch size number `first` and those above."""
+    rest = sample.only(np.arange(len(sample)) >= first).means
+    if len(rest) < 4:
+        return inf
+    return sqrt(-2 * float(Surface(rest, 1.0, 0.0).optimum().value[0]) / (len(rest) - 2))

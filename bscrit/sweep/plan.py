@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 SEARCH_SEEDS = 500_000  # above those of the measurement, so that none is tuned on and measured on
 NOISY = 0.03  # scatter of ln(steps) in one curve, above which a race needs more than one seed
+BRACKET = 3  # rates that hold an optimum between them
 SEEDS_PER_RACE = 4  # measured seeds for every further seed of the search
 NOISE_SAMPLES = 10  # of a run at least
 CAP = 2.0  # times the steps of the search: a repeat beyond it wanders at the edge of stability
@@ -88,13 +89,12 @@ def plan(
 
 def largest_cost(spec: Spec) -> tuple[int, float]:
     """The most trials and examples that the whole sweep can take, were every lane to spend its budget."""
-    trials = examples = 0
-    lanes = {"race": MAX_LANES, "grid": len(spec.learning_rate.rates or ()), "rule": 0}[spec.learning_rate.tune]
-    repeats = spec.sweep.seeds * (1 + MAX_RETREATS)
-    for batch_size in spec.sweep.batch_sizes:
-        trials += lanes + repeats
-        examples += (lanes + repeats) * spec.max_steps_at(batch_size) * batch_size
-    return trials, examples
+    race = MAX_LANES + BRACKET * (spec.sweep.seeds // SEEDS_PER_RACE)
+    lanes = {"race": race, "grid": len(spec.learning_rate.rates or ()), "rule": 0}[spec.learning_rate.tune]
+    retreats = MAX_RETREATS if spec.learning_rate.tune == "race" else 0
+    lanes += spec.sweep.seeds * (1 + retreats) * len(spec.sweep.targets)
+    examples = sum(lanes * spec.max_steps_at(size) * size for size in spec.sweep.batch_sizes)
+    return lanes * len(spec.sweep.batch_sizes), examples
 
 
 def superseded(spec: Spec, preflight: Preflight, records: Iterable[Record]) -> list[Record]:
@@ -193,7 +193,8 @@ class _Size:
         if settings.tune == "grid":
             step = self._grid(lanes)
         else:
-            step = self._race(target, lanes) if lanes else self._first()
+            first = self._first(lanes)
+            step = Try(first) if first else self._race(target, lanes)
         if isinstance(step, Try):
             rates = tuple(lr for lr in step.rates if not self._lost(lr, step.seed))
             return replace(step, rates=rates) if rates else Infeasible("the rates that are left failed")
@@ -203,7 +204,7 @@ class _Size:
         """The race on one seed; where its curves are noisy, the last three rates again on other seeds."""
         hardest = target == self.spec.sweep.targets[-1]
         found = tune(lanes, fine=hardest)
-        settled = isinstance(found, Tuned) and len(found.bracket) == 3
+        settled = isinstance(found, Tuned) and len(found.bracket) == BRACKET
         if not isinstance(found, Tuned) or not settled or not hardest or self._scatter(target) < NOISY:
             return found
         races = [[lane for lane in lanes if lane.lr in found.bracket]]
@@ -232,16 +233,22 @@ class _Size:
         best = min(met, key=lambda lane: lane.steps)
         return Tuned(best.lr, best.steps)
 
-    def _first(self) -> Try:
-        """Rates to begin with: around what an easier target settled here, or from other batch sizes."""
+    def _first(self, lanes: Sequence[Lane]) -> tuple[float, ...]:
+        """Rates to begin a search with: around what an easier target measured here, or from other batch sizes.
+
+        None where it has begun. For a target that was added later, lanes that diverged are no beginning.
+        """
         before = [r for r in self.records if r.role == "measure" and r.finished]
-        if before:
+        if before and all(lane.kind == "diverged" for lane in lanes):
             hardest = min(before, key=lambda r: (r.order.targets[-1], -r.order.round))
-            return rates_around(hardest.trial.lr, 1.25)
+            tried = {lane.lr for lane in lanes}
+            return tuple(lr for lr in rates_around(hardest.trial.lr, 1.25).rates if lr not in tried)
+        if lanes:
+            return ()
         if self.known:
             power = 1.0 if self.spec.optimizer_at(self.batch_size)["use"] == "sgd" else 0.5
-            return predict(self.known, self.batch_size, power)
-        return first_rates(self.spec.first_guess())
+            return predict(self.known, self.batch_size, power).rates
+        return first_rates(self.spec.first_guess()).rates
 
     def _search(self, rates: Try, targets: tuple[float, ...]) -> list[Cohort]:
         lanes = tuple((lr, self._search_seed(rates.seed)) for lr in rates.rates)

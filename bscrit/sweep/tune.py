@@ -176,7 +176,8 @@ def _none_met(ladder: Sequence[Lane]) -> Try | Infeasible:
         return Infeasible(f"no rate of {len(ladder)} from {ladder[0].lr:.3g} to {ladder[-1].lr:.3g} arrives")
     if not alive:
         step = max(_gap(ladder), SPACING)
-        return Try(_rounded(ladder[0].lr / step**power for power in (1, 2, 3)))
+        few = min(3, MAX_LANES - len(ladder))
+        return Try(_rounded(ladder[0].lr / step**power for power in range(1, few + 1)))
     best = min(range(len(ladder)), key=lambda row: ladder[row].loss)
     wanted = _missing_neighbours(ladder, best)
     if wanted:

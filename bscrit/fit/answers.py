@@ -1,0 +1,248 @@
+"""What was asked of the fits besides themselves: overheads, the best batch size by time and cost, laws.
+
+Each answer is plain data for JSON and lines for people.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bscrit.errors import UserError, nearest
+from bscrit.files import read_json
+from bscrit.fit.advice import (
+    Option,
+    StepCost,
+    StepTime,
+    advise,
+    fastest_batch_size,
+    overheads,
+    step_cost,
+)
+from bscrit.fit.law import Against, Law, fit_law
+from bscrit.fit.report import shown, title
+from bscrit.fit.result import Estimate, Fit, Report
+from bscrit.fit.words import number, size
+from bscrit.units import plural
+
+LAWS: Mapping[str, Against] = {"loss": "loss", "parameters": "parameters", "data": "data"}
+MOST_OPTIONS = 12
+
+
+@dataclass(frozen=True)
+class Questions:
+    """What is asked.
+
+    Attributes:
+        at: batch sizes whose overheads are wanted.
+        step_times: measured seconds per step.
+        devices: numbers of devices to compare.
+        law: what B_crit is to be followed along.
+    """
+
+    at: tuple[float, ...] = ()
+    step_times: tuple[StepTime, ...] = ()
+    devices: tuple[int, ...] = (1,)
+    law: Against | None = None
+
+
+@dataclass(frozen=True)
+class Answers:
+    """As JSON holds them, and as lines."""
+
+    data: Mapping[str, Any]
+    lines: tuple[str, ...]
+
+
+def answer(report: Report, questions: Questions) -> Answers:
+    """Answer every question.
+
+    Raises:
+        UserError: a law with fewer than three fits, or without the sizes that it needs; step times of one size.
+    """
+    data: dict[str, Any] = {}
+    lines: list[str] = []
+    if questions.at:
+        data["overheads"] = [_overheads(fit, questions.at) for fit in report.fits]
+        lines += [line for fit in report.fits for line in _overhead_lines(fit, questions.at, report.unit)]
+    if questions.step_times:
+        cost = step_cost(questions.step_times)
+        data["step_cost"] = asdict(cost)
+        data["advice"] = [_advice(fit, cost, questions.devices) for fit in report.fits]
+        lines += [line for fit in report.fits for line in _advice_lines(fit, cost, questions.devices, report.unit)]
+    if questions.law:
+        law = fit_law(report.fits, questions.law, _sizes(report, questions.law))
+        data["law"] = {
+            "against": law.against,
+            "exponent": asdict(law.exponent),
+            "scale": asdict(law.scale),
+            "scatter": law.scatter,
+            "alpha": asdict(law.alpha),
+            "points": [list(point) for point in law.points],
+            "left_out": law.left_out,
+        }
+        lines += _law_lines(law, report.unit)
+    return Answers(data, tuple(lines))
+
+
+def parse_questions(at: str | None, step_times: str | None, devices: str | None, law: str | None) -> Questions:
+    """What the command line asks, read.
+
+    Raises:
+        UserError: names the option and the form that it wants.
+    """
+    if law is not None and law not in LAWS:
+        raise UserError(f"--law {law}", "is not a law that is known", nearest(law, LAWS))
+    if devices is not None and step_times is None:
+        raise UserError(f"--devices {devices}", "says nothing without --step-times", "give both")
+    return Questions(
+        at=_numbers("--at", at),
+        step_times=_step_times(step_times),
+        devices=tuple(int(number) for number in _numbers("--devices", devices)) or (1,),
+        law=LAWS[law] if law else None,
+    )
+
+
+def _step_times(text: str | None) -> tuple[StepTime, ...]:
+    """Seconds per step from "64=0.11,256=0.19"; "256x4=0.07" was measured on 4 devices."""
+    found = []
+    for part in (text or "").split(","):
+        match = re.fullmatch(r"\s*([\d.e+]+)(?:x(\d+))?\s*=\s*([\d.e+-]+)\s*", part)
+        try:
+            time = StepTime(float(match[1]), float(match[3]), int(match[2] or 1)) if match else None
+        except ValueError:
+            time = None
+        if time is not None and min(time.batch_size, time.seconds, time.devices) > 0:
+            found.append(time)
+        elif part.strip():
+            remedy = "write BATCH_SIZE=SECONDS, or BATCH_SIZExDEVICES=SECONDS: --step-times 64=0.11,256x4=0.07"
+            raise UserError(f"--step-times {part.strip()}", "is not a step time", remedy)
+    return tuple(found)
+
+
+def _numbers(option: str, text: str | None) -> tuple[float, ...]:
+    """Positive numbers from "64,256"."""
+    try:
+        found = tuple(float(part) for part in (text or "").split(",") if part.strip())
+    except ValueError:
+        found = (0.0,)
+    if any(not 0 < value < float("inf") for value in found) or (option == "--devices" and any(v % 1 for v in found)):
+        raise UserError(f"{option} {text}", "is not a list of positive numbers", f"write {option} 64,256")
+    return found
+
+
+def _overheads(fit: Fit, sizes: Sequence[float]) -> dict[str, Any]:
+    return {
+        "group": dict(fit.group),
+        "target": fit.target,
+        "at": [
+            {"batch_size": one.batch_size, "steps": asdict(one.steps), "examples": asdict(one.examples)}
+            for one in overheads(fit, sizes)
+        ],
+    }
+
+
+def _overhead_lines(fit: Fit, sizes: Sequence[float], unit: str) -> list[str]:
+    lines = [f"{title(fit) or 'fit'}: overheads beyond S_min steps and E_min {plural(unit)}"]
+    for one in overheads(fit, sizes):
+        lines.append(
+            f"  batch size {size(one.batch_size)}: {_share(one.steps)} steps, {_share(one.examples)} {plural(unit)}"
+        )
+    return lines
+
+
+def _share(estimate: Estimate) -> str:
+    """As per cent above the least: "+20 % [+15 %, +26 %]"."""
+    if estimate.value is None and estimate.low is None and estimate.high is None:
+        return "unknown"
+    ends = [None if end is None else f"+{number(100 * end)} %" for end in (estimate.value, estimate.low, estimate.high)]
+    if ends[0] is None:
+        return f"at least {ends[1]}" if ends[1] else f"at most {ends[2]}"
+    return f"{ends[0]} [{ends[1] or '...'}, {ends[2] or '...'}]"
+
+
+def _options(fit: Fit) -> list[float]:
+    """Batch sizes to compare: powers of two from far below to far above B_crit."""
+    center = fit.b_crit.value or 1.0
+    return [float(2**k) for k in range(40) if center / 64 <= 2**k <= center * 64]
+
+
+def _advice(fit: Fit, cost: StepCost, devices: Sequence[int]) -> dict[str, Any] | None:
+    if fit.b_crit.value is None or fit.s_min.value is None:
+        return None
+    advice = advise(fit, cost, _options(fit), devices)
+    return {
+        "group": dict(fit.group),
+        "target": fit.target,
+        "fastest": asdict(advice.fastest),
+        "cheapest": asdict(advice.cheapest),
+        "trade_off": [asdict(option) for option in advice.trade_off],
+        "fastest_batch_size": asdict(fastest_batch_size(fit.b_crit, cost, max(devices))),
+    }
+
+
+def _advice_lines(fit: Fit, cost: StepCost, devices: Sequence[int], unit: str) -> list[str]:
+    name = title(fit) or "fit"
+    if fit.b_crit.value is None or fit.s_min.value is None:
+        return [f"{name}: no advice, B_crit is {fit.verdict}"]
+    advice = advise(fit, cost, _options(fit), devices)
+    lines = [
+        f"{name}: a step takes {number(cost.fixed)} s + {number(cost.per_example)} s per {unit} and device",
+        f"  least time: {_option(advice.fastest)}",
+        f"  least cost: {_option(advice.cheapest)}",
+        "  no other choice is better in both time and cost:",
+    ]
+    return lines + [f"    {_option(option)}" for option in advice.trade_off[:MOST_OPTIONS]]
+
+
+def _option(option: Option) -> str:
+    devices = f" on {option.devices} devices" if option.devices > 1 else ""
+    return (
+        f"batch size {size(option.batch_size)}{devices}: {number(option.seconds)} s, "
+        f"{number(option.device_seconds)} device-seconds"
+    )
+
+
+def _law_lines(law: Law, unit: str) -> list[str]:
+    lines = [
+        f"B_crit against {law.against}: {len(law.points)} fits"
+        + (f", {law.left_out} left out" if law.left_out else ""),
+        f"  B_crit = {number(law.scale.value or 0.0)} {plural(unit)} x {law.against}^{number(law.exponent.value or 0.0)}",
+        f"  exponent {shown(law.exponent)}, scatter {100 * law.scatter:.2g} % beyond the intervals of the fits",
+    ]
+    if law.against == "loss":
+        lines.append(f"  alpha_B {shown(law.alpha)} (B_crit = B*/L^(1/alpha_B), Kaplan et al. 2020)")
+    return lines
+
+
+def _sizes(report: Report, against: Against) -> dict[int, float]:
+    """Position of each fit -> its parameters or its data, from its results folder or its group."""
+    if against == "loss":
+        return {}
+    found = {}
+    for index, fit in enumerate(report.fits):
+        value = _from_folder(fit.group.get("source", report.source), against) or _from_group(fit, against)
+        if value is not None:
+            found[index] = value
+    return found
+
+
+def _from_folder(source: str, against: Against) -> float | None:
+    file = Path(source) / "preflight.json"
+    if not file.is_file():
+        return None
+    value = read_json(file).get({"parameters": "parameters", "data": "examples"}[against])
+    return float(value) if value else None
+
+
+def _from_group(fit: Fit, against: Against) -> float | None:
+    """A count in the group, "85M" or 85000000, under a name that speaks of it."""
+    words = {"parameters": ("param", "model_size", "model"), "data": ("data", "token", "examples")}[against]
+    for name, value in fit.group.items():
+        match = re.fullmatch(r"\s*([\d.]+(?:e[+-]?\d+)?)\s*([kKmMbBgGtT]?)\s*", value)
+        if match and any(word in name.lower() for word in words):
+            return float(match[1]) * {"": 1, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}[match[2].lower()]
+    return None
