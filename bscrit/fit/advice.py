@@ -78,7 +78,7 @@ def overheads(fit: Fit, batch_sizes: Iterable[float]) -> tuple[Overhead, ...]:
     b = fit.b_crit
 
     def overhead(batch_size: float) -> Overhead:
-        steps = Estimate(*(None if v is None else v / batch_size for v in (b.value, b.low, b.high)))
+        steps = b.scaled(1 / batch_size)
         examples = Estimate(*(None if v is None else batch_size / v for v in (b.value, b.high, b.low)))
         return Overhead(batch_size, steps, examples)
 

@@ -15,7 +15,7 @@ from bscrit.fit.diagnostics import diagnose
 from bscrit.fit.findings import Findings
 from bscrit.fit.frontier import Frontier, Rows, Tuned, choose, rows_of
 from bscrit.fit.hyperbola import CONFIDENCE, Hyperbola, fit_hyperbola
-from bscrit.fit.identify import estimates, judge
+from bscrit.fit.identify import answer, judge
 from bscrit.fit.likelihood import Floats
 from bscrit.fit.result import Estimate, Fit, Point, Report
 from bscrit.fit.robust import belongs
@@ -62,17 +62,17 @@ def fit_family(family: Family, horizons: Sequence[str] = ()) -> Fit:
     keep = belongs(rows)
     curve = fit_hyperbola(summarise(rows, keep))
     verdict = judge(curve)
-    values = estimates(curve, verdict)
+    said = answer(curve, verdict)
     diagnostics = diagnose(curve)
-    findings = Findings(frontier, rows, keep, curve, verdict, values, diagnostics, horizons)
+    findings = Findings(frontier, rows, keep, curve, verdict, said, diagnostics, horizons)
     return Fit(
         group=dict(family.group),
         target=family.target,
         verdict=verdict,
-        s_min=values["s_min"],
-        e_min=values["e_min"],
-        b_crit=values["b_crit"],
-        cbs_20=values["cbs_20"],
+        s_min=said.s_min,
+        e_min=said.e_min,
+        b_crit=said.b_crit,
+        cbs_20=said.cbs_20,
         sigma=_scatter(curve),
         points=_points(frontier, rows, keep),
         caveats=caveats(findings),
@@ -88,10 +88,8 @@ def _scatter(curve: Hyperbola | None) -> Estimate:
         return Estimate(None)
     from scipy.special import chdtri
 
-    scatter = curve.scatter
-    value = sqrt(scatter.tau**2 + scatter.sigma**2 * float((1 / curve.sample.runs).mean()))
-    tail = (1 - CONFIDENCE) / 2
-    low, high = (value * sqrt(scatter.freedom / float(chdtri(scatter.freedom, q))) for q in (tail, 1 - tail))
+    value, freedom, tail = curve.spread, curve.scatter.freedom, (1 - CONFIDENCE) / 2
+    low, high = (value * sqrt(freedom / float(chdtri(freedom, q))) for q in (tail, 1 - tail))
     return Estimate(value, low, high if np.isfinite(high) else None)
 
 

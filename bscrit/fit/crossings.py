@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import log
 
@@ -128,11 +128,3 @@ def _hardness(item: tuple[float | None, Sequence[Crossing]]) -> tuple[float, flo
     for row in rows:
         fewest[row.batch_size] = min(fewest.get(row.batch_size, float("inf")), row.steps)
     return sum(map(log, fewest.values())) / len(fewest), -(target or 0.0)
-
-
-def by_rate(rows: Iterable[Crossing]) -> Mapping[float | None, list[Crossing]]:
-    """Rows of each learning rate."""
-    found: dict[float | None, list[Crossing]] = defaultdict(list)
-    for row in rows:
-        found[row.lr].append(row)
-    return found

@@ -33,7 +33,7 @@ def needs_larger(f: Findings) -> Iterator[Caveat]:
     if f.verdict == "lower bound":
         text = (
             f"even the largest batch size, {size(f.tried[-1])}, is too close to perfect scaling to show the"
-            f" plateau: B_crit is at least {number(f.values['b_crit'].low or 0)}"
+            f" plateau: B_crit is at least {number(f.answer.b_crit.low or 0)}"
         )
         yield Caveat("needs-larger", text, f.add(), serious=True)
 
@@ -42,7 +42,7 @@ def needs_smaller(f: Findings) -> Iterator[Caveat]:
     if f.verdict == "upper bound":
         text = (
             f"even the smallest batch size, {size(f.tried[0])}, is too close to the plateau to show perfect"
-            f" scaling: B_crit is at most {number(f.values['b_crit'].high or 0)}"
+            f" scaling: B_crit is at most {number(f.answer.b_crit.high or 0)}"
         )
         yield Caveat("needs-smaller", text, f.add(), serious=True)
 
@@ -58,7 +58,7 @@ def undecided(f: Findings) -> Iterator[Caveat]:
 
 
 def wide_interval(f: Findings) -> Iterator[Caveat]:
-    value, low, high = f.values["b_crit"].value, f.values["b_crit"].low, f.values["b_crit"].high
+    value, low, high = f.answer.b_crit.value, f.answer.b_crit.low, f.answer.b_crit.high
     if f.verdict != "identified" or not value or not low or not high or high / low < WIDE:
         return
     text = f"the interval of B_crit spans a factor {number(high / low, 2)}"
@@ -76,7 +76,7 @@ def no_replicates(f: Findings) -> Iterator[Caveat]:
 
 
 def hangs_on_one(f: Findings) -> Iterator[Caveat]:
-    without, b_crit = f.diagnostics.get("leave_one_out"), f.values["b_crit"]
+    without, b_crit = f.diagnostics.get("leave_one_out"), f.answer.b_crit
     if f.verdict != "identified" or not without or b_crit.low is None or b_crit.high is None:
         return
     for end, outside in (("low", without["low"] < b_crit.low), ("high", without["high"] > b_crit.high)):

@@ -62,8 +62,7 @@ def _lack_of_fit(curve: Hyperbola) -> dict[str, float] | None:
     within, between = float((sample.n - 1).sum()), len(sample) - 2
     if within < 1 or between < 1 or sample.ss.sum() <= 0:
         return None
-    squares, _, _ = _squares(sample.x, sample.mean, sample.n, _betas(sample.x))
-    f = float(squares.min()) / between / (float(sample.ss.sum()) / within)
+    f = _least(sample.x, sample.mean, sample.n) / between / (float(sample.ss.sum()) / within)
     return {"f": f, "p": float(fdtrc(between, within, f))}
 
 
@@ -87,7 +86,7 @@ def _power_law(x: Floats, y: Floats, weight: Floats) -> dict[str, float]:
     level = np.average(y, weights=weight)
     slope = float((weight * (x - center) * (y - level)).sum() / (weight * (x - center) ** 2).sum())
     straight = float((weight * (y - level - slope * (x - center)) ** 2).sum())
-    curved = float(_squares(x, y, weight, _betas(x))[0].min())
+    curved = _least(x, y, weight)
     tiny = 1e-12 * float((weight * (y - level) ** 2).sum()) + 1e-300
     return {"exponent": -slope, "aic_difference": len(x) * log((straight + tiny) / (curved + tiny))}
 
@@ -97,7 +96,7 @@ def _sharpness(x: Floats, y: Floats, weight: Floats) -> dict[str, float | None]:
     from scipy.special import fdtri
 
     ln_q = np.linspace(-SHARPEST / 2, SHARPEST, 61)
-    squares = np.array([_squares(x, y, weight, _betas(x), exp(v))[0].min() for v in ln_q])
+    squares = np.array([_least(x, y, weight, exp(v)) for v in ln_q])
     best = int(np.argmin(squares))
     freedom = len(x) - 3
     limit = squares[best] * (1 + float(fdtri(1, freedom, CONFIDENCE)) / freedom)
@@ -107,15 +106,13 @@ def _sharpness(x: Floats, y: Floats, weight: Floats) -> dict[str, float | None]:
     return {"value": exp(ln_q[best]), "low": low, "high": high}
 
 
-def _betas(x: Floats) -> Floats:
-    return np.linspace(x[0] - 6, x[-1] + 6, 200)
-
-
-def _squares(
-    x: Floats, y: Floats, weight: Floats, beta: Floats, q: float = 1.0
-) -> tuple[Floats, Floats, Floats]:
-    """Weighted sum of squares about the best curve of sharpness q at each beta, the best a, the residuals."""
-    rest = y - np.logaddexp(0.0, q * (beta[:, None] - x)) / q
-    a = rest @ weight / weight.sum()
-    residual = rest - a[:, None]
-    return residual * residual @ weight, a, residual
+def _least(x: Floats, y: Floats, weight: Floats, q: float = 1.0) -> float:
+    """Least weighted sum of squares about a curve of sharpness q, on grids over ln b_crit that shrink."""
+    beta = np.linspace(x[0] - 6, x[-1] + 6, 61)
+    for _ in range(3):
+        rest = y - np.logaddexp(0.0, q * (beta[:, None] - x)) / q
+        residual = rest - (rest @ weight / weight.sum())[:, None]
+        squares = residual * residual @ weight
+        best, spacing = int(np.argmin(squares)), beta[1] - beta[0]
+        beta = np.linspace(beta[best] - spacing, beta[best] + spacing, 17)
+    return float(squares[best])

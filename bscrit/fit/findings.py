@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from bscrit.fit import design
 from bscrit.fit.frontier import Frontier, Rows
 from bscrit.fit.hyperbola import Hyperbola
-from bscrit.fit.result import Estimate, Verdict
+from bscrit.fit.identify import Answer
+from bscrit.fit.result import Verdict
 from bscrit.fit.words import size, sizes
 
 
@@ -24,7 +25,7 @@ class Findings:
     Attributes:
         frontier, rows, keep: the runs, as arrays, and which of them take part.
         curve: None where nothing could be fitted.
-        values: estimates by name, as far as the verdict allows.
+        answer: estimates, as far as the verdict allows.
         diagnostics: as in diagnostics.py.
         horizons: schedules that depend on the planned length of a run.
     """
@@ -34,7 +35,7 @@ class Findings:
     keep: NDArray[np.bool_]
     curve: Hyperbola | None
     verdict: Verdict
-    values: Mapping[str, Estimate]
+    answer: Answer
     diagnostics: Mapping[str, Any]
     horizons: Sequence[str]
 
@@ -50,10 +51,7 @@ class Findings:
     @property
     def scatter(self) -> float:
         """Of a batch size's ln(steps) about the curve; 0 where there is no curve."""
-        if self.curve is None:
-            return 0.0
-        seeds = self.curve.scatter.sigma**2 * float((1 / self.curve.sample.runs).mean())
-        return sqrt(self.curve.scatter.tau**2 + seeds)
+        return 0.0 if self.curve is None else self.curve.spread
 
     @property
     def additions(self) -> list[float]:

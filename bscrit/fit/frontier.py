@@ -8,6 +8,7 @@ remembers.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf, log
 
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bscrit.crossing import Crossing
-from bscrit.fit.crossings import Family, by_rate
+from bscrit.fit.crossings import Family
 from bscrit.fit.likelihood import Floats
 
 FROM_THE_FIRST_POINT = log(100.0)  # a gap as wide as this says only that the target was met by then
@@ -116,8 +117,8 @@ def _as_numbers(run: Crossing) -> tuple[float, float, float]:
 
 
 def _tuned(size: float, rows: list[Crossing], lost: set[float]) -> Tuned:
-    rates = by_rate(rows)
-    measured = by_rate(row for row in rows if row.role == "measure")
+    rates = _by_rate(rows)
+    measured = _by_rate(row for row in rows if row.role == "measure")
     candidates = measured or rates
     lr = min(candidates, key=lambda rate: _rank(candidates[rate]))
     known = sorted({rate for rate in rates if rate is not None} | lost)
@@ -129,6 +130,13 @@ def _tuned(size: float, rows: list[Crossing], lost: set[float]) -> Tuned:
         tuple(sorted(lost)),
         chosen_by_speed=not measured and len(rates) > 1,
     )
+
+
+def _by_rate(rows: Iterable[Crossing]) -> dict[float | None, list[Crossing]]:
+    found: dict[float | None, list[Crossing]] = defaultdict(list)
+    for row in rows:
+        found[row.lr].append(row)
+    return found
 
 
 def _rank(runs: list[Crossing]) -> tuple[bool, int, float, float]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import exp, inf
+from math import exp, inf, sqrt
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from bscrit.fit.scatter import Scatter, estimate
 from bscrit.fit.surface import Optimum, Region, Surface
 
 CONFIDENCE = 0.95
+UNBOUNDED = 40.0  # natural-log units from the value: with hardly a degree of freedom intervals have no end
 FEWEST = 3  # batch sizes with a known crossing; fewer leave nothing to judge the scatter by
 
 
@@ -56,18 +57,27 @@ class Hyperbola:
 
     @property
     def b_crit(self) -> Estimate:
-        low, high = self.region.low, self.region.high
-        return Estimate(exp(self.beta), _finite(low), _finite(high))
+        return _estimate(self.beta, self.region.low, self.region.high)
 
     def steps(self, batch_size: float) -> Estimate:
-        """S at any batch size; times `batch_size` it is E."""
+        """S at any batch size."""
         x = float(np.log(batch_size))
         return self._estimate(lambda beta: np.logaddexp(0.0, beta - x))
+
+    def examples(self, batch_size: float) -> Estimate:
+        """E at any batch size."""
+        return self.steps(batch_size).scaled(batch_size)
 
     @property
     def p(self) -> Floats:
         """(k,) 1/(1 + B/b_crit), the share of steps owed to noise: 1 in perfect scaling, 0 on the plateau."""
         return _share(self.sample.x, self.beta)
+
+    @property
+    def spread(self) -> float:
+        """Scatter of a batch size's mean ln(steps) about the curve, from seeds and tuning together."""
+        seeds = self.scatter.sigma**2 * float((1 / self.sample.runs).mean())
+        return sqrt(self.scatter.tau**2 + seeds)
 
     @cached_property
     def joint(self) -> tuple[tuple[float, float], ...]:
@@ -83,7 +93,7 @@ class Hyperbola:
     def _estimate(self, offset: Callable[[Floats], Floats], falls: bool = False) -> Estimate:
         low, high = self.region.extent(offset, falls)
         value = float(self.best.a[0]) + float(offset(self.best.beta)[0])
-        return Estimate(exp(value), _finite(min(low, value)), exp(max(high, value)))
+        return _estimate(value, min(low, value), max(high, value))
 
 
 def fit_hyperbola(sample: Sample) -> Hyperbola | None:
@@ -114,5 +124,7 @@ def _share(x: Floats, beta: float) -> Floats:
     return np.asarray(1 / (1 + np.exp(np.clip(x - beta, -700, 700))))
 
 
-def _finite(logarithm: float) -> float | None:
-    return exp(logarithm) if -inf < logarithm < inf else None
+def _estimate(value: float, low: float, high: float) -> Estimate:
+    """An estimate from logarithms; an end that is open, or beyond all reason, is None."""
+    ends = (exp(end) if abs(end - value) < UNBOUNDED else None for end in (low, high))
+    return Estimate(exp(value), *ends)

@@ -8,6 +8,7 @@ factor KNEE) and its interval at most a factor SLACK beyond.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import exp, log
 
 from bscrit.fit.hyperbola import Hyperbola
@@ -16,6 +17,7 @@ from bscrit.fit.result import Estimate, Verdict
 LINEAR, FLAT = 0.8, 0.2
 KNEE, SLACK = log(1.2), log(2.0)
 WIDEST = log(30.0)  # beyond it an interval is no measurement
+NOTHING = Estimate(None)
 
 
 def judge(curve: Hyperbola | None) -> Verdict:
@@ -38,34 +40,41 @@ def judge(curve: Hyperbola | None) -> Verdict:
     return "not identified"
 
 
-def estimates(curve: Hyperbola | None, verdict: Verdict) -> dict[str, Estimate]:
-    """s_min, e_min, b_crit and cbs_20 as far as the verdict allows; None where there is no value.
+@dataclass(frozen=True)
+class Answer:
+    """What a fit says of each quantity; no value and no bounds where the data hold none."""
+
+    s_min: Estimate = NOTHING
+    e_min: Estimate = NOTHING
+    b_crit: Estimate = NOTHING
+
+    @property
+    def cbs_20(self) -> Estimate:
+        """The batch size of 20 % more examples than the fewest: E/e_min - 1 = B/b_crit."""
+        return self.b_crit.scaled(0.2)
+
+
+def answer(curve: Hyperbola | None, verdict: Verdict) -> Answer:
+    """The estimates as far as the verdict allows.
 
     A bound on b_crit never goes beyond the tried batch sizes: out there only the form of the curve speaks.
     Data in perfect scaling still hold e_min, and data on the plateau s_min.
     """
-    nothing = Estimate(None)
     if curve is None:
-        return dict.fromkeys(("s_min", "e_min", "b_crit", "cbs_20"), nothing)
+        return Answer()
     s_min, e_min, b_crit = curve.s_min, curve.e_min, curve.b_crit
     first, last = (exp(x) for x in _seen(curve))
     if verdict == "lower bound":
-        b_crit = Estimate(None, min(b_crit.low or first, last), None)
-        s_min = Estimate(None, None, s_min.high)
-    elif verdict == "upper bound":
-        b_crit = Estimate(None, None, max(b_crit.high or last, first))
-        e_min = Estimate(None, None, e_min.high)
-    elif verdict == "not identified":
-        b_crit = Estimate(None, b_crit.low, b_crit.high)
-        s_min, e_min = Estimate(None, s_min.low, s_min.high), Estimate(None, e_min.low, e_min.high)
-    return {"s_min": s_min, "e_min": e_min, "b_crit": b_crit, "cbs_20": scaled(b_crit, 0.2)}
-
-
-def scaled(estimate: Estimate, factor: float) -> Estimate:
-    """An estimate times a constant."""
-    ends = (estimate.value, estimate.low, estimate.high)
-    value, low, high = (None if end is None else factor * end for end in ends)
-    return Estimate(value, low, high)
+        return Answer(
+            Estimate(None, None, s_min.high), e_min, Estimate(None, min(b_crit.low or first, last), None)
+        )
+    if verdict == "upper bound":
+        return Answer(
+            s_min, Estimate(None, None, e_min.high), Estimate(None, None, max(b_crit.high or last, first))
+        )
+    if verdict == "not identified":
+        return Answer(*(Estimate(None, one.low, one.high) for one in (s_min, e_min, b_crit)))
+    return Answer(s_min, e_min, b_crit)
 
 
 def _seen(curve: Hyperbola) -> tuple[float, float]:

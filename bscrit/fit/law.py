@@ -139,7 +139,7 @@ def _line(x: Floats, y: Floats, weight: Floats) -> tuple[float, float, float]:
 
 def _scatter(x: Floats, y: Floats, error: Floats) -> float:
     """Restricted maximum likelihood of the scatter about the line, on a grid."""
-    grid = np.concatenate([[0.0], np.geomspace(1e-3, LARGEST_SCATTER, 200)])
+    grid = np.concatenate([[0.0], np.geomspace(1e-3, LARGEST_SCATTER, 80)])
 
     def score(scatter: float) -> float:
         weight = 1 / (error**2 + scatter**2 + 1e-24)

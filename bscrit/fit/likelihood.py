@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 NODES = 8
+FAR = -30.0  # standard deviations beyond which phi/Phi is its asymptote to 1e-6
 LN_2PI = 1.8378770664093453
 
 
@@ -178,7 +179,10 @@ def _tail(z: Floats) -> tuple[Floats, Floats]:
     from scipy.special import log_ndtr
 
     tail = log_ndtr(z)
-    return tail, np.exp(-0.5 * z * z - tail - 0.5 * LN_2PI)
+    far = z < FAR
+    near = np.where(far, FAR, z)
+    ratio = np.exp(-0.5 * near * near - np.where(far, 0.0, tail) - 0.5 * LN_2PI)
+    return tail, np.where(far, -z - 1 / np.where(far, z, 1.0), ratio)
 
 
 @lru_cache(maxsize=1)

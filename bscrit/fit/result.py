@@ -23,6 +23,11 @@ class Estimate:
     low: float | None = None
     high: float | None = None
 
+    def scaled(self, factor: float) -> Estimate:
+        """The estimate of a positive multiple."""
+        ends = (self.value, self.low, self.high)
+        return Estimate(*(None if end is None else factor * end for end in ends))
+
 
 @dataclass(frozen=True)
 class Point:

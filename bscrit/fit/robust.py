@@ -1,7 +1,7 @@
 """Runs that do not belong: one bad run, or a typo in a batch size, must not move the answer.
 
-Clean data are left alone: a run is set aside only when it is off by a quarter or more *and* a t-test against the
-others, at LEVEL over all of them together, says that it does not belong. What is a candidate is decided
+Clean data are left alone: a run is set aside only when it is off by a quarter or more *and* a t-test against
+the others, at LEVEL over all of them together, says that it does not belong. What is a candidate is decided
 with medians and least absolute deviations, so that two bad runs do not hide each other. First runs are
 held against others at their batch size, then batch sizes against the curve through the others.
 """

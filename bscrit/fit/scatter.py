@@ -97,5 +97,5 @@ def _freedom(sample: Sample, sigma: float, tau: float, start: tuple[float, float
         return between
     pooled = max(float((held * sample.runs).sum()) - 2, between)
     noise = float(seeds.mean())
-    share = (noise / (tau**2 + noise)) ** 1.5 * min(between / ENOUGH, 1.0)
+    share = float((noise / (tau**2 + noise)) ** 1.5) * min(between / ENOUGH, 1.0)
     return 1 / ((1 - share) / between + share / pooled)

@@ -16,7 +16,7 @@ import numpy as np
 
 from bscrit.fit.likelihood import Floats, Sample, Terms, terms
 
-TINY = 1e-300
+TINY = 1e-60
 MOST_STEPS, LONGEST = 60, 0.7  # of Newton, and how far beta may move in one
 REACH = 9.0  # natural-log units beyond the tried batch sizes at which the curve is a power law to 1e-4
 GRID = 73
@@ -67,7 +67,7 @@ class Surface:
         sigma, tau = np.full((1, 1), self.sigma), np.full((1, 1), self.tau)
         depth = np.maximum(value - level, 0.0)
         curvature = terms(self.sample, a[:, None] + shape, sigma, tau).information.sum(axis=-1)
-        width = np.sqrt(2 * depth / np.maximum(curvature, 1e-300))
+        width = np.sqrt(2 * depth / np.maximum(curvature, TINY))
         shape = np.concatenate([shape, shape])
         edge = np.concatenate([a - width, a + width])
         if not len(self.sample.cell):

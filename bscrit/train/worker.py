@@ -35,7 +35,7 @@ from bscrit.train.loop import train
 from bscrit.train.preflight import preflight, versions
 from bscrit.train.workload import Workload
 
-GRACE_SECONDS = 5.0
+GRACE_SECONDS = 2.0
 _workloads: dict[str, Workload] = {}
 
 

@@ -1,4 +1,4 @@
-"""The fit end to end: published answers, invariance, bad runs, and what happens when there is little to fit."""
+"""The fit end to end: published answers, invariance, bad runs, and too little to fit."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from bscrit.fit.result import Fit
 SIZES = tuple(64 * 2**i for i in range(9))
 ZHANG_85M = (46000, 23000, 13282, 7000, 3840, 2528, 1917, 1600, 1600)
 ZHANG_151M = (96000, 49000, 24000, 12000, 7128, 4350, 2940, 2400, 2300)
-# MLPerf reference runs (mlcommons/logging, rcp_checker): geometric means over 10 to 100 runs. resnet: steps to
-# 75.9 % top-1. rgat: epochs to 72 %, over the batch size (a million of which are a step). llama2_70b_lora, unet3d
+# MLPerf reference runs (mlcommons/logging, rcp_checker): geometric means over 10 to 100 runs. Steps to 75.9 %
+# top-1 (resnet), to the reference loss (llama2_70b_lora) and dice score (unet3d); rgat is given in epochs,
+# here times a million over the batch size
 RESNET = {
     1632: 27462.95,
     3264: 13813.41,
@@ -51,7 +52,9 @@ def table(steps) -> list[Crossing]:
 def exact(b_crit: float = 500.0, s_min: float = 1000.0, sizes=SIZES, scatter: float = 0.0, seeds: int = 1):
     random = np.random.default_rng(5)
     return [
-        Crossing(float(b), s_min * (1 + b_crit / b) * np.exp(scatter * random.standard_normal()), seed=str(seed))
+        Crossing(
+            float(b), s_min * (1 + b_crit / b) * np.exp(scatter * random.standard_normal()), seed=str(seed)
+        )
         for b in sizes
         for seed in range(seeds)
     ]
@@ -123,7 +126,13 @@ class TestInvariance:
         rows = table(ZHANG_85M)
         plain = only(rows)
         scaled = only([replace(row, batch_size=row.batch_size * 512, steps=row.steps * 7) for row in rows])
-        for name, factor in (("b_crit", 512), ("cbs_20", 512), ("s_min", 7), ("e_min", 512 * 7), ("sigma", 1)):
+        for name, factor in (
+            ("b_crit", 512),
+            ("cbs_20", 512),
+            ("s_min", 7),
+            ("e_min", 512 * 7),
+            ("sigma", 1),
+        ):
             before, after = getattr(plain, name), getattr(scaled, name)
             expected = [factor * v for v in (before.value, before.low, before.high)]
             assert [after.value, after.low, after.high] == pytest.approx(expected, rel=1e-6)
@@ -202,9 +211,11 @@ class TestCensoring:
         """True b_crit 64: runs beyond the cap count as bounds."""
         random = np.random.default_rng(2)
         found, clamped = [], []
-        for _ in range(40):
+        for _ in range(25):
             rows = [
-                Crossing(float(b), 1000 * (1 + 64 / b) * np.exp(0.15 * random.standard_normal()), seed=str(seed))
+                Crossing(
+                    float(b), 1000 * (1 + 64 / b) * np.exp(0.15 * random.standard_normal()), seed=str(seed)
+                )
                 for b in (4, 8, 16, 32, 64, 128, 256, 512, 1024)
                 for seed in range(3)
             ]
@@ -272,15 +283,44 @@ class TestLittle:
         assert fit.s_min.value is None
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_crossings_in_two_hundred_groups():
     random = np.random.default_rng(0)
     rows = []
     for group in range(200):
-        for size in SIZES[:-1] + (100, 3000):
+        for size in (*SIZES[:-1], 100, 3000):
             steps = 1000 * (1 + 700 / size) * np.exp(0.1 * random.standard_normal(50))
-            rows += [Crossing(float(size), s, censored=s > 9000, group=(("g", str(group)),)) for s in steps.tolist()]
+            rows += [
+                Crossing(float(size), s, censored=s > 9000, group=(("g", str(group)),))
+                for s in steps.tolist()
+            ]
     started = time.process_time()
     report = fit_crossings(rows)
     assert len(rows) == 100_000
     assert len(report.fits) == 200
     assert time.process_time() - started < 10
+
+
+@pytest.mark.filterwarnings("error")
+def test_whatever_comes_in_an_ordered_interval_comes_out():
+    """Hopeless tables too: plateaus, lines, wild scatter, everything censored, gaps, two units at once."""
+    random = np.random.default_rng(7)
+    for _ in range(150):
+        shape, share = random.integers(6), random.choice([0.0, 0.3, 0.9])
+        rows = []
+        for size in random.choice([1, 4, 16, 64, 256, 87.5, 1e5], random.integers(1, 8), replace=False):
+            for seed in range(random.integers(1, 4)):
+                steps = (100.0, 1e5 / size, np.exp(random.uniform(0, 25)), 1000 * (1 + 50 / size), 2.0, 1e9)[
+                    shape
+                ]
+                steps *= float(np.exp(random.choice([0.0, 0.02, 1.0]) * random.standard_normal()))
+                censored = bool(random.random() < share)
+                low = steps * random.choice([0.0, 0.5, 1.0])
+                high = float("inf") if censored else steps * random.choice([1.0, 1.1])
+                rows.append(Crossing(float(size), steps, None, censored, low, high, 0.1, str(seed)))
+        fit = only(rows)
+        for estimate in (fit.b_crit, fit.s_min, fit.e_min, fit.sigma):
+            ends = [end for end in (estimate.low, estimate.value, estimate.high) if end is not None]
+            assert ends == sorted(ends)
+            assert np.isfinite(ends).all()
+        assert (fit.b_crit.value is not None) == (fit.verdict == "identified")

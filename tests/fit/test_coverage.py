@@ -1,12 +1,15 @@
 """Do 95 % intervals hold the truth 95 times in 100? Simulated frontiers say so, design by design.
 
-Designs: 5, 7 or 11 batch sizes over a factor of 256, 1 or 3 seeds, seed scatter 2, 5 or 15 %, tuning scatter 0
-or twice the seeds', 0, 20 or 40 % of the batch sizes (the smallest) beyond the cap on steps, b_crit at the
+Designs: 5, 7 or 11 batch sizes over a factor of 256, 1 or 3 seeds, seed scatter 2, 5 or 15 %, tuning scatter
+0 or twice the seeds', 0, 20 or 40 % of the batch sizes (the smallest) beyond the cap on steps, b_crit at the
 centre or a quarter of the range. Without censoring all combinations are run, with it every other one.
 
-Limits, besides two standard errors of the simulation: 93 to 97 % as a rule. Where at most five batch sizes met
-the target there are three degrees of freedom or fewer for the scatter between batch sizes, and coverage
-lies between 91 and 99.9 %: seeds alone scatter less than their interval says, tuning more.
+Limits, besides two standard errors of the simulation: 93 to 97 % as a rule. With at most five batch sizes
+that meet the target there are three degrees of freedom or fewer for the scatter between them, and coverage is
+91 to 100 %: too wide where seeds are all that scatters, as seeds alone can't show that they are.
+
+The median of b_crit is within 3 % wherever nine frontiers in ten get a value. Where fewer do, the knee is at
+the edge of what was seen, or the scatter leaves a factor of thirty open: those that get a value are a choice.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import pytest
 from frontiers import S_MIN, Design, simulate
 
 from bscrit.fit.hyperbola import fit_hyperbola
-from bscrit.fit.identify import estimates, judge
+from bscrit.fit.identify import answer, judge
 from bscrit.fit.robust import belongs
 from bscrit.fit.sample import summarise
 
@@ -43,7 +46,7 @@ class Outcome:
             for name, value in truth.items():
                 interval = getattr(curve, name)
                 self.held[name] += (interval.low or 0) <= value <= (interval.high or np.inf)
-            reported = estimates(curve, judge(curve))["b_crit"].value
+            reported = answer(curve, judge(curve)).b_crit.value
             if reported is not None:
                 self.values.append(reported)
 
@@ -77,7 +80,7 @@ def designs(batch_sizes: int, seeds: int, censored: float) -> list[Design]:
 @pytest.mark.parametrize("batch_sizes", [5, 7, 11])
 def test_intervals_hold_the_truth(batch_sizes: int, seeds: int, censored: float):
     small = batch_sizes * (1 - censored) <= 5
-    low, high = (0.91, 0.999) if small else (0.93, 0.97)
+    low, high = (0.91, 1.0) if small else (0.93, 0.97)
     failures = []
     for design in designs(batch_sizes, seeds, censored):
         outcome = Outcome(design)

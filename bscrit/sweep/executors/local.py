@@ -116,6 +116,8 @@ class _Worker:
             answer, request, self.request = json.loads(line), self.request, None
             if "error" in answer:
                 return Answer(request, error=tuple(answer["error"]), by=answer["of"])
+            if answer.get("done") is False:  # told to leave: the next request is for another worker
+                self.end(EXIT_SECONDS)
             return Answer(request, done=answer)
         return None if chunk else self.died()
 

@@ -1,0 +1,103 @@
+"""Diagnostics against known curves, and the design formula against the fits that it predicts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bscrit.crossing import Crossing
+from bscrit.fit import design
+from bscrit.fit.core import fit_crossings
+
+SIZES = [16 * 2**i for i in range(9)]
+X = np.array(SIZES, float)
+
+
+def fit(steps, sizes=SIZES):
+    (found,) = fit_crossings([Crossing(float(b), float(s)) for b, s in zip(sizes, steps, strict=True)]).fits
+    return found
+
+
+def noise(scatter: float, seed: int = 0):
+    return np.exp(scatter * np.random.default_rng(seed).standard_normal(len(X)))
+
+
+@pytest.mark.parametrize("q", [0.7, 1.0, 1.3, 1.6])
+def test_sharpness_of_the_knee(q):
+    found = fit(1000 * (1 + (256 / X) ** q) ** (1 / q) * noise(0.004)).diagnostics["knee_sharpness"]
+    assert found["value"] == pytest.approx(q, rel=0.08)
+    assert found["low"] <= q * 1.05
+    assert found["high"] >= q / 1.05
+
+
+def test_published_knee():
+    """Zhang et al. 2024, 151M parameters: SCIENCE gives 1.2 to 1.4 for published data."""
+    steps = (96000, 49000, 24000, 12000, 7128, 4350, 2940, 2400, 2300)
+    q = fit(steps, [64 * 2**i for i in range(9)]).diagnostics["knee_sharpness"]
+    assert 1.2 < q["value"] < 1.5
+
+
+def test_power_law_and_hyperbola_are_told_apart():
+    curved = fit(1000 * (1 + 256 / X) * noise(0.02)).diagnostics["power_law"]
+    straight = fit(1e5 * X**-0.4 * noise(0.02)).diagnostics["power_law"]
+    assert curved["aic_difference"] > 10
+    assert straight["aic_difference"] < -10
+    assert straight["exponent"] == pytest.approx(0.4, abs=0.02)
+
+
+def test_power_law_by_hand():
+    """AIC of two least-squares fits with two parameters each: k ln(ratio of sums of squares)."""
+    steps = 1000 * (1 + 256 / X) * noise(0.02)
+    y = np.log(steps)
+    straight = np.polyfit(np.log(X), y, 1, full=True)[1][0]
+    found = fit(steps)
+    curved = (found.sigma.value**2) * (len(X) - 2)
+    assert found.diagnostics["power_law"]["aic_difference"] == pytest.approx(
+        9 * np.log(straight / curved), rel=1e-2
+    )
+
+
+def test_leaving_one_out():
+    steps = 1000 * (1 + 256 / X) * noise(0.03)
+    found = fit(steps).diagnostics["leave_one_out"]
+    every = [fit(np.delete(steps, i), np.delete(X, i)).curve.b_crit.value for i in range(len(X))]
+    assert found["low"] == pytest.approx(min(every), rel=1e-4)
+    assert found["high"] == pytest.approx(max(every), rel=1e-4)
+    assert found["without_high"] == SIZES[int(np.argmax(every))]
+
+
+def test_nothing_without_a_curve():
+    assert fit([100, 50], [1, 2]).diagnostics == {}
+
+
+class TestDesign:
+    def test_the_formula_predicts_the_standard_error(self):
+        random = np.random.default_rng(0)
+        p = 1 / (1 + X / 256)
+        predicted = 0.05 / np.sqrt(((p - p.mean()) ** 2).sum())
+        found = [
+            fit_crossings(
+                [Crossing(b, 1000 * (1 + 256 / b) * np.exp(0.05 * random.standard_normal())) for b in X]
+            )
+            .fits[0]
+            .curve.beta
+            for _ in range(100)
+        ]
+        assert np.std(found) == pytest.approx(predicted, rel=0.2)
+
+    def test_the_addition_promised_is_delivered(self):
+        sizes = [64.0, 128.0, 256.0, 512.0]
+        chosen, factor = design.best_addition(sizes, 256.0)
+        p = [1 / (1 + np.array(s) / 256) for s in (sizes, [*sizes, chosen])]
+        before, after = (1 / np.sqrt(((q - q.mean()) ** 2).sum()) for q in p)
+        assert factor == pytest.approx(after / before)
+        assert factor < 0.8
+        assert chosen < 64 or chosen > 512
+
+    def test_more_until_the_plateau(self):
+        assert design.above([16, 32, 64, 128], 200.0) == [256.0, 512.0, 1024.0]
+        assert design.above([16, 64, 256], 100.0) == [1024.0]
+
+    def test_less_until_scaling_is_perfect(self):
+        assert design.below([256, 512, 1024], 200.0) == [32.0, 64.0, 128.0]
+        assert min(design.below([2, 4, 8], 0.1)) >= 1

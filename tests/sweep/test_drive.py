@@ -1,0 +1,246 @@
+"""The driver: state in files, failures as rows, one sweep in a folder."""
+
+import fcntl
+import itertools
+import json
+import os
+import signal
+import time
+
+import pytest
+from inprocess import InProcess, Silent, small_spec
+
+from bscrit.errors import UserError, UserErrors
+from bscrit.record import read_record
+from bscrit.results import read_results
+from bscrit.spec import read_spec
+from bscrit.sweep import drive as module
+from bscrit.sweep.drive import ATTEMPTS, drive, interruptible, locked
+from bscrit.sweep.executors import Answer
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Drive a sweep in this process; its outcome and its executor."""
+
+    def run(spec=None, executor=None, out=None):
+        executor = executor or InProcess()
+        monkeypatch.setattr(module, "Local", lambda *_: executor)
+        try:
+            return drive(spec or small_spec(), out or tmp_path / "out", Silent()), executor
+        finally:
+            assert executor.closed == 1
+
+    return run
+
+
+def told(outcome):
+    return {r.trial.name: (r.status, r.order, r.curve.loss.tobytes()) for r in outcome.records}
+
+
+def times(out):
+    return {path.parent.name: path.stat().st_mtime_ns for path in out.glob("trials/*/status.json")}
+
+
+def killed(number, reason="the worker was killed by SIGKILL, likely for lack of memory"):
+    return Answer(number, error=("", reason, ""), by="worker")
+
+
+def test_a_sweep_leaves_its_spec_its_facts_and_finished_trials(run, tmp_path):
+    outcome, _ = run()
+    assert {record.status for record in outcome.records} <= {"reached", "stopped", "diverged"}
+    assert outcome.new == {record.trial.name for record in outcome.records}
+    assert sorted(told(outcome)) == sorted(record.trial.name for record in read_results(tmp_path / "out"))
+    again = read_spec(tmp_path / "out" / "spec.toml")
+    assert again.sweep == small_spec().sweep
+    assert json.loads((tmp_path / "out" / "preflight.json").read_text())["unit"] == "example"
+
+
+def test_a_finished_sweep_trains_nothing(run, tmp_path):
+    first, _ = run()
+    before = times(tmp_path / "out")
+    second, executor = run()
+    assert executor.trained == []
+    assert second.new == set()
+    assert told(second) == told(first)
+    assert times(tmp_path / "out") == before
+
+
+def test_the_number_of_workers_changes_nothing(run, tmp_path):
+    outcomes = [run(executor=InProcess(slots), out=tmp_path / f"{slots}")[0] for slots in (1, 2, 5)]
+    assert told(outcomes[0]) == told(outcomes[1]) == told(outcomes[2])
+
+
+def test_every_cohort_loses_its_worker_once(run, tmp_path):
+    undisturbed, _ = run()
+    seen = set()
+
+    def once(number, request):
+        cohort = tuple(request.get("folders", ()))
+        if cohort and cohort not in seen:
+            seen.add(cohort)
+            return killed(number)
+        return None
+
+    outcome, executor = run(executor=InProcess(trouble=once), out=tmp_path / "troubled")
+    assert len(executor.trained) == 2 * len(seen)
+    assert told(outcome) == told(undisturbed)
+    assert outcome.given_up == {}
+
+
+def test_a_trial_that_fails_always_is_a_row_with_its_log_and_the_others_go_on(run, tmp_path):
+    def always(number, request):
+        measured = any("-s1-" in folder for folder in request.get("folders", ()))
+        return killed(number) if measured else None
+
+    outcome, executor = run(executor=InProcess(trouble=always))
+    failed = [record for record in outcome.records if record.status == "failed"]
+    assert {record.trial.name for record in failed} == set(outcome.given_up)
+    assert {record.trial.batch_size for record in failed} == {4, 32}
+    assert max(sum(failed[0].trial.name in cohort for cohort in executor.trained) for _ in failed) == ATTEMPTS
+    for record in failed:
+        assert "lack of memory" in record.reason
+        assert "lack of memory" in (record.folder / "log.txt").read_text()
+    healed, executor = run()
+    assert {name for cohort in executor.trained for name in cohort} >= set(outcome.given_up)
+    assert told(healed) == told(run(out=tmp_path / "undisturbed")[0])
+
+
+def test_an_exception_in_training_is_a_failure_of_its_cohort(run):
+    def raising(number, request):
+        return Answer(number, error=("", "ValueError: in user code", ""), by="trial") if number == 1 else None
+
+    outcome, executor = run(executor=InProcess(trouble=raising))
+    assert executor.trained[0] == executor.trained[1], "the same cohort again, before anything is planned on it"
+    assert outcome.given_up == {}
+
+
+def test_a_mistake_that_every_trial_would_meet_ends_the_sweep(run, tmp_path):
+    def wrong(number, request):
+        return Answer(number, error=("workload", "is wrong", "mend it"), by="user") if number == 3 else None
+
+    with pytest.raises(UserError, match="workload: is wrong\n  hint: mend it"):
+        run(executor=InProcess(trouble=wrong))
+    assert told(run()[0]) == told(run(out=tmp_path / "undisturbed")[0])
+
+
+def test_a_preflight_that_fails_names_the_log(run, tmp_path):
+    with pytest.raises(UserError, match=r"preflight: the worker was killed.*\n  hint: see .*workers\.log"):
+        run(executor=InProcess(trouble=lambda n, _: killed(n)))
+    assert not list((tmp_path / "out" / "trials").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({"sweep": {"targets": [99.0, 0.1]}}, "99 is met before training"),
+        ({"workload": {"use": "classifier", "data": "digits", "dimensions": 1}}, "is not a setting of 'classifier'"),
+        ({"workload": {"start": 1e30}}, "its evaluation before training is inf"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_trains(run, tmp_path, keys, expected):
+    with pytest.raises(UserError, match=expected):
+        run(small_spec(**keys))
+    assert not list((tmp_path / "out" / "trials").iterdir())
+
+
+def test_several_mistakes_are_told_together(run):
+    with pytest.raises(UserErrors) as caught:
+        run(small_spec(sweep={"targets": [99.0, 0.1]}, compute={"micro_batch": 2}))
+    assert len(caught.value.errors) == 2
+
+
+def test_a_torn_preflight_of_before_is_made_again(run, tmp_path):
+    first, _ = run()
+    file = tmp_path / "out" / "preflight.json"
+    file.write_bytes(file.read_bytes()[:40])
+    second, executor = run()
+    assert executor.trained == []
+    assert told(second) == told(first)
+
+
+def test_backends_that_were_chosen_stay(run, tmp_path):
+    run()
+    file = tmp_path / "out" / "preflight.json"
+    facts = json.loads(file.read_text())
+    file.write_text(json.dumps({**facts, "backends": {**facts["backends"], "4": "vmap"}}))
+    run()
+    assert json.loads(file.read_text())["backends"] == {"4": "vmap", "32": "loop"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR2])
+@pytest.mark.parametrize("when", [0, 1, 4])
+def test_told_to_leave_it_leaves_and_the_same_command_goes_on(run, tmp_path, number, when):
+    calls = itertools.count()
+
+    def interrupt(*_):
+        if next(calls) == when:
+            os.kill(os.getpid(), number)
+
+    outcome, executor = run(executor=InProcess(trouble=interrupt))
+    assert outcome.interrupted == number
+    assert len(executor.requests) <= when + 1 + executor.slots
+    finished, _ = run()
+    assert finished.interrupted == 0
+    assert told(finished) == told(run(out=tmp_path / "undisturbed")[0])
+
+
+def test_signals_are_given_back_and_a_second_ctrl_c_is_an_ordinary_one():
+    before = signal.getsignal(signal.SIGTERM)
+    with interruptible() as interrupted:
+        assert interrupted() == 0
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert interrupted() == signal.SIGTERM
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(1)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_folder_in_use_is_waited_for_and_then_refused(tmp_path, monkeypatch):
+    view = Silent()
+    with locked(tmp_path, view):
+        monkeypatch.setattr(module, "LOCK_SECONDS", 0.3)
+        with pytest.raises(UserError, match="is in use by another sweep"), locked(tmp_path, view):
+            pass
+    assert view.notes == [f"waiting for another sweep to leave {tmp_path}"]
+    with locked(tmp_path, view) as kept:
+        assert len(kept) == 1
+
+
+def test_a_lock_is_free_again_when_its_holder_dies(tmp_path):
+    child = os.fork()
+    if child == 0:
+        with (tmp_path / ".lock").open("a") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            os._exit(0)
+    os.waitpid(child, 0)
+    with locked(tmp_path, Silent()):
+        pass
+
+
+def test_a_file_where_the_results_should_go_is_a_sentence(run, tmp_path):
+    (tmp_path / "out").write_text("")
+    with pytest.raises(UserError, match="choose another folder, with --out"):
+        drive(small_spec(), tmp_path / "out", Silent())
+
+
+def test_records_are_read_back_as_they_were_taken(run):
+    outcome, _ = run()
+    for record in outcome.records:
+        again = read_record(record.folder)
+        assert (again.trial, again.order, again.status) == (record.trial, record.order, record.status)
+
+
+def test_slots_leave_cores_for_threads(monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
+    auto = {"workers": "auto"}
+    assert module._slots(small_spec(compute=auto)) == 1
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
+    assert module._slots(small_spec(compute=auto)) == module.MOST_WORKERS
+    assert module._slots(small_spec(compute={**auto, "threads": 32})) == 2
+    assert module._slots(small_spec(compute={"workers": 7})) == 7
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
+    assert module._slots(small_spec(compute={**auto, "device": "auto"})) == 3
+    assert module._slots(small_spec(compute={**auto, "device": "cpu"})) == module.MOST_WORKERS

@@ -1,0 +1,175 @@
+"""The search for a rate: what is tried next, and which rate it is."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from bscrit.sweep.tune import (
+    MAX_LANES,
+    SPACING,
+    Infeasible,
+    Lane,
+    Try,
+    Tuned,
+    first_rates,
+    pool,
+    predict,
+    rates_around,
+    tune,
+)
+
+
+def bowl(lr, best=0.5, steps=100.0, curvature=0.5, cliff=math.inf):
+    """ln steps is a parabola in ln lr, and beyond the cliff nothing arrives."""
+    if lr > cliff:
+        return Lane(lr, "diverged", math.inf)
+    return Lane(lr, "met", steps * math.exp(0.5 * curvature * math.log(lr / best) ** 2), 0.1)
+
+
+def tent(lr, edge=1.0, steps=30.0):
+    """steps ~ 1/lr up to an edge."""
+    return Lane(lr, "met", steps * edge / lr, 0.1) if lr <= edge else Lane(lr, "diverged", math.inf)
+
+
+def search(lane, first, rounds=30):
+    """Play a race against a known answer; what was settled, and the lanes that it took."""
+    lanes, step = [], first
+    for _ in range(rounds):
+        tried = {lane.lr for lane in lanes}
+        assert not tried & set(step.rates), "a rate is tried once"
+        lanes += [lane(lr) for lr in step.rates]
+        step = tune(lanes)
+        if not isinstance(step, Try):
+            return step, lanes
+    raise AssertionError("the search never ends")
+
+
+@pytest.mark.parametrize("best", [1e-3, 0.02, 0.5, 0.9, 40])
+def test_the_optimum_of_a_bowl_is_found_from_far_away(best):
+    found, lanes = search(lambda lr: bowl(lr, best), first_rates(0.1))
+    assert found.lr == pytest.approx(best, rel=0.05)
+    assert found.steps == pytest.approx(100, rel=0.02)
+    assert len(lanes) <= MAX_LANES
+
+
+@pytest.mark.parametrize("curvature", [0.05, 0.5, 3.0])
+def test_a_parabola_is_read_exactly(curvature):
+    found, _ = search(lambda lr: bowl(lr, 0.47, curvature=curvature), rates_around(0.5, 1.3))
+    assert found.lr == pytest.approx(0.47, rel=0.01)
+    assert found.curvature == pytest.approx(curvature, rel=0.05)
+    assert found.loss_at(0.47 * 2) == pytest.approx(0.5 * curvature * math.log(2) ** 2, rel=0.15)
+
+
+def test_the_cliff_of_a_tent_is_approached_to_a_few_per_cent():
+    for edge in (0.83, 1.0, 1.31):
+        found, lanes = search(lambda lr, edge=edge: tent(lr, edge), first_rates(0.1))
+        assert 0.85 * edge < found.lr <= edge
+        assert found.steps == pytest.approx(30, rel=0.1)
+        assert len(lanes) <= MAX_LANES
+
+
+def test_a_best_rate_at_an_edge_extends_the_rates_on_that_side():
+    low, high = (tune([bowl(lr, best) for lr in (0.1, 0.4, 1.6)]) for best in (0.01, 30))
+    assert isinstance(low, Try)
+    assert isinstance(high, Try)
+    assert max(low.rates) < 0.1
+    assert min(high.rates) > 1.6
+
+
+def test_neighbours_stand_at_most_sqrt_2_apart_in_the_end():
+    for best in (0.3, 0.45, 0.7):
+        found, lanes = search(lambda lr, best=best: bowl(lr, best), first_rates(0.1))
+        rates = sorted(lane.lr for lane in lanes)
+        place = rates.index(found.bracket[1])
+        gaps = [b / a for a, b in itertools.pairwise(rates[place - 1 : place + 2])]
+        assert max(gaps) <= SPACING * 1.021
+
+
+def test_without_fine_a_bracket_is_enough():
+    lanes = [bowl(lr) for lr in (0.1, 0.4, 1.6)]
+    assert isinstance(tune(lanes), Try)
+    assert isinstance(tune(lanes, fine=False), Tuned)
+
+
+def test_when_all_diverge_lower_rates_are_tried_and_never_too_many():
+    lanes, step = [], first_rates(1e9)
+    while isinstance(step, Try):
+        lanes += [Lane(lr, "diverged", math.inf) for lr in step.rates]
+        step = tune(lanes)
+    assert isinstance(step, Infeasible)
+    assert len(lanes) == MAX_LANES
+    assert min(lane.lr for lane in lanes) < 1e-3
+    assert f"no rate of {MAX_LANES}" in step.reason
+
+
+def test_when_none_arrives_the_search_closes_in_on_the_lowest_loss_and_says_so():
+    def lane(lr):
+        return Lane(lr, "exhausted", math.inf, 1 + math.log(lr / 0.3) ** 2)
+
+    found, lanes = search(lane, first_rates(0.1))
+    assert isinstance(found, Infeasible)
+    assert "does not arrive within the budget" in found.reason
+    assert any(abs(math.log(one.lr / 0.3)) < math.log(SPACING) for one in lanes)
+
+
+def test_what_a_diverged_lane_had_reached_before_does_not_count():
+    lanes = [Lane(0.2, "diverged", math.inf), bowl(0.1), Lane(0.05, "slow", 300.0, 0.3), Lane(0.07, "slow", 200.0, 0.2)]
+    found = tune(lanes, fine=False)
+    assert isinstance(found, Tuned)
+    assert found.bracket[-1] == 0.2
+
+
+def test_losses_that_are_all_equal_end_the_search():
+    found, lanes = search(lambda lr: Lane(lr, "exhausted", math.inf, 2.5), first_rates(0.1))
+    assert isinstance(found, Infeasible)
+    assert len(lanes) <= MAX_LANES
+
+
+def test_pool_averages_what_seeds_say_about_differences_and_not_their_levels():
+    rates = (0.4, 0.5, 0.6)
+    races = [[bowl(lr, best, steps) for lr in rates] for best, steps in ((0.45, 100), (0.55, 1000))]
+    assert pool(races).lr == pytest.approx(0.497, rel=0.01)
+    lost = [*races, [*races[0][:2], Lane(0.6, "diverged", math.inf)]]
+    assert pool(lost) is None
+
+
+@pytest.mark.parametrize(("power", "knee"), [(1.0, 50.0), (0.5, 20.0), (1.0, 1e6), (1.0, 1e-3)])
+def test_the_next_batch_size_is_predicted_from_those_that_are_known(power, knee):
+    def law(size):
+        return 0.9 / (1 + knee / size) ** power
+
+    sizes = (1, 4, 16, 64)
+    for count in (2, 3, 4):
+        known = [(size, law(size)) for size in sizes[:count]]
+        step = predict(known, 4 * sizes[count - 1], power)
+        assert step.rates[0] <= law(4 * sizes[count - 1]) <= step.rates[-1]
+        assert len(step.rates) == 3
+
+
+def test_a_prediction_from_one_batch_size_is_less_sure_than_from_four():
+    known = [(size, 0.9 / (1 + 50 / size)) for size in (1, 4, 16, 64)]
+    wide, narrow = (predict(some, 256, 1.0).rates for some in (known[:1], known))
+    assert wide[-1] / wide[0] > narrow[-1] / narrow[0]
+
+
+def test_rates_have_three_digits():
+    for rate in (*first_rates(1 / 3).rates, *rates_around(2 / 3, 1.1).rates):
+        assert rate == float(f"{rate:.3g}")
+
+
+def test_noise_does_not_keep_a_search_from_ending():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        level = rng.uniform(0, 0.5)
+        best = math.exp(rng.uniform(-6, 3))
+
+        def lane(lr, level=level, best=best):
+            met = bowl(lr, best, cliff=best * 3)
+            return Lane(lr, met.kind, met.steps * math.exp(level * rng.standard_normal()), met.loss)
+
+        found, lanes = search(lane, first_rates(0.1))
+        assert isinstance(found, Tuned)
+        assert len(lanes) <= MAX_LANES
+        assert found.bracket[0] <= found.lr <= found.bracket[-1]

@@ -1,0 +1,233 @@
+"""The training loop: interrupted anywhere, it ends bit for bit as if it had not been."""
+
+import itertools
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from cohorts import ORDER, begun, told, workload
+from small import mlp, regression
+
+from bscrit.curve import read_curve
+from bscrit.record import begin, read_record
+from bscrit.train import loop
+from bscrit.train.loop import train
+from bscrit.workloads.exact import power_law
+
+MEASURE = replace(ORDER, role="measure", lanes=((0.2, 0), (0.2, 1), (0.2, 2)), cap_steps=300)
+NETWORK = replace(
+    ORDER, role="measure", lanes=((0.05, 0), (0.05, 1), (0.2, 2)), targets=(0.5,), max_steps=60, noise_every=7,
+    noise_parts=4,
+)  # fmt: skip
+
+
+class Killed(Exception):
+    """A process that ends between two instructions."""
+
+
+def after(steps):
+    """Told to leave after so many steps."""
+    count = itertools.count()
+    return lambda: next(count) >= steps
+
+
+@pytest.fixture(scope="module", params=["loop", "vmap"])
+def backend(request):
+    return request.param
+
+
+def test_what_a_race_leaves(tmp_path, backend):
+    folders = begun(tmp_path, replace(ORDER, backend=backend))
+    assert train(folders, workload(), {"unit": "example"})
+    records = [read_record(folder) for folder in folders]
+    assert [record.status for record in records] == ["reached", "stopped", "stopped", "diverged"]
+    for record in records:
+        assert record.curve.steps[0] == 0
+        assert record.curve.loss[0] == pytest.approx(power_law(30).loss_of(np.ones(30)))
+        assert (record.curve.examples == 4 * record.curve.steps).all()
+        assert record.facts["steps"] == record.curve.steps[-1]
+        assert record.facts["unit"] == "example"
+        assert record.facts["backend"] == backend
+    assert not list(tmp_path.glob("*/checkpoint.pt"))
+
+
+@pytest.mark.parametrize("order", [ORDER, MEASURE], ids=["search", "measure"])
+@pytest.mark.parametrize("steps", [0, 1, 2, 17, 60, 61, 110, 113])
+def test_told_to_leave_at_any_step_it_goes_on_bit_for_bit(tmp_path, backend, order, steps):
+    order = replace(order, backend=backend)
+    undisturbed, folders = begun(tmp_path / "a", order), begun(tmp_path / "b", order)
+    train(undisturbed, workload(), {})
+    assert not train(folders, workload(), {}, after(steps))
+    assert any(read_record(folder).status == "running" for folder in folders)
+    while not train(folders, workload(), {}, after(29)):
+        pass
+    assert told(folders) == told(undisturbed)
+
+
+@pytest.mark.parametrize("backend", ["loop", "vmap"])
+def test_a_network_with_momentum_and_noise_samples_goes_on_bit_for_bit(tmp_path, backend):
+    sgd = {"use": "sgd", "momentum": 0.9, "weight_decay": 0.01}
+    schedule = {"use": "cosine", "warmup_steps": 5, "horizon_steps": 40}
+    order = replace(NETWORK, backend=backend)
+    undisturbed = begun(tmp_path / "a", order, 8, optimizer=sgd, schedule=schedule)
+    train(undisturbed, regression("mlp"), {})
+    assert len(read_record(undisturbed[0]).noise) == 9
+    for steps in (0, 1, 7, 8, 59):
+        folders = begun(tmp_path / f"b{steps}", order, 8, optimizer=sgd, schedule=schedule)
+        assert not train(folders, regression("mlp"), {}, after(steps))
+        train(folders, regression("mlp"), {})
+        assert told(folders) == told(undisturbed)
+
+
+@pytest.mark.parametrize("order", [ORDER, MEASURE], ids=["search", "measure"])
+def test_killed_anywhere_it_goes_on_bit_for_bit(tmp_path, order, monkeypatch):
+    """After any write, with old checkpoints, and with a line that the kill tore."""
+    undisturbed = begun(tmp_path / "a", order)
+    train(undisturbed, workload(), {})
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0.0)
+    rng = np.random.default_rng(0)
+    for kill in range(25):
+        folders = begun(tmp_path / f"b{kill}", order)
+        writes, last = itertools.count(), int(rng.integers(1, 240))
+        for name in ("_write", "end", "_sync"):
+            monkeypatch.setattr(loop, name, _killing(getattr(loop, name), writes, last))
+        with pytest.raises(Killed):
+            train(folders, workload(), {})
+        monkeypatch.undo()
+        torn = folders[int(rng.integers(len(folders)))] / "curve.csv"
+        if read_record(torn.parent).status == "running" and torn.exists():
+            torn.write_bytes(torn.read_bytes() + b"61,244,0.1")
+        train(folders, workload(), {})
+        assert told(folders) == told(undisturbed)
+        monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0.0)
+
+
+def _killing(function, writes, last):
+    def write(*arguments):
+        if next(writes) >= last:
+            raise Killed
+        return function(*arguments)
+
+    return write
+
+
+def test_a_checkpoint_torn_at_any_byte_starts_the_cohort_anew(tmp_path):
+    undisturbed, folders = begun(tmp_path / "a"), begun(tmp_path / "b")
+    train(undisturbed, workload(), {})
+    assert not train(folders, workload(), {}, after(12))
+    whole = (folders[0] / "checkpoint.pt").read_bytes()
+    saved = tmp_path / "saved"
+    shutil.copytree(tmp_path / "b", saved)
+    for length in [*range(0, len(whole) - 1, len(whole) // 12), len(whole) - 1]:
+        shutil.rmtree(tmp_path / "b")
+        shutil.copytree(saved, tmp_path / "b")
+        (folders[0] / "checkpoint.pt").write_bytes(whole[:length])
+        train(folders, workload(), {})
+        assert told(folders) == told(undisturbed)
+
+
+def test_a_checkpoint_to_which_no_curve_leads_is_not_used(tmp_path):
+    """One of a former order, whose lanes were begun anew in between."""
+    undisturbed, folders = begun(tmp_path / "a"), begun(tmp_path / "b")
+    train(undisturbed, workload(), {})
+    assert not train(folders, workload(), {}, after(12))
+    for folder in folders:
+        lines = (folder / "curve.csv").read_text().splitlines(keepends=True)
+        (folder / "curve.csv").write_text("".join(lines[:4]))
+    train(folders, workload(), {})
+    assert told(folders) == told(undisturbed)
+
+
+def test_lanes_that_ended_are_not_written_again(tmp_path):
+    folders = begun(tmp_path)
+    train(folders, workload(), {})
+    begin(folders[0], read_record(folders[0]).trial, ORDER)
+    times = [(folder / "status.json").stat().st_mtime_ns for folder in folders[1:]]
+    train(folders, workload(), {})
+    assert [(folder / "status.json").stat().st_mtime_ns for folder in folders[1:]] == times
+    assert read_record(folders[0]).status == "reached"
+
+
+def test_a_finished_cohort_trains_nothing(tmp_path):
+    folders = begun(tmp_path)
+    train(folders, workload(), {})
+    before = told(folders)
+    assert train(folders, None, {})
+    assert told(folders) == before
+
+
+@pytest.mark.parametrize("micro_batch", [1, 3, 8])
+def test_micro_batches_change_the_curve_by_rounding_only(tmp_path, micro_batch):
+    whole = begun(tmp_path / "a", NETWORK, 8, dtype="float64")
+    parts = begun(tmp_path / "b", replace(NETWORK, micro_batch=micro_batch), 8, dtype="float64")
+    train(whole, regression("mlp"), {})
+    train(parts, regression("mlp"), {})
+    for one, other in zip(whole, parts, strict=True):
+        assert read_curve(one / "curve.csv").loss == pytest.approx(read_curve(other / "curve.csv").loss, rel=1e-9)
+    assert read_record(parts[0]).facts["micro_batch"] == micro_batch
+
+
+def test_lanes_do_not_change_each_other(tmp_path):
+    together = begun(tmp_path / "a", MEASURE)
+    train(together, workload(), {})
+    alone = begun(tmp_path / "b", replace(MEASURE, lanes=MEASURE.lanes[1:2]))
+    train(alone, workload(), {})
+    one, other = read_record(together[1]).curve, read_record(alone[0]).curve
+    shared = min(len(one), len(other))
+    assert shared > 20
+    assert (one.loss[:shared] == other.loss[:shared]).all()
+
+
+def test_noise_samples_change_nothing(tmp_path):
+    with_noise, without = begun(tmp_path / "a", NETWORK, 8), begun(tmp_path / "b", replace(NETWORK, noise_every=0), 8)
+    train(with_noise, regression("mlp"), {})
+    train(without, regression("mlp"), {})
+    assert [one[5][:3] for one in told(with_noise)] == [one[5][:3] for one in told(without)]
+    assert not (without[0] / "noise.csv").exists()
+
+
+def test_the_rate_in_a_curve_is_the_one_that_the_update_had(tmp_path):
+    schedule = {"use": "constant", "warmup_steps": 4}
+    folders = begun(tmp_path, replace(ORDER, lanes=((0.4, 7),), max_steps=6), schedule=schedule)
+    train(folders, workload(), {})
+    rows = [line.split(",") for line in (folders[0] / "curve.csv").read_text().splitlines()[1:]]
+    assert [float(row[4]) for row in rows] == pytest.approx([0.1, 0.1, 0.2, 0.3, 0.4, 0.4, 0.4])
+
+
+def test_a_budget_of_one_step(tmp_path):
+    folders = begun(tmp_path, replace(ORDER, max_steps=1))
+    train(folders, workload(), {})
+    assert [read_record(folder).status for folder in folders][:3] == ["exhausted"] * 3
+    assert [len(read_record(folder).curve) for folder in folders] == [2] * 4
+
+
+def test_a_model_that_gives_nan_from_the_start_has_diverged_at_once(tmp_path):
+    class Broken(type(workload())):
+        def evaluate(self, model):
+            return torch.tensor(float("nan"))
+
+    folders = begun(tmp_path)
+    train(folders, Broken(), {})
+    assert {read_record(folder).status for folder in folders} == {"diverged"}
+    status = json.loads((folders[0] / "status.json").read_text())
+    assert status["reason"] == "loss not finite at step 0"
+
+
+def test_state_outside_of_the_model_is_the_workload_s_own_affair(tmp_path):
+    """Draws from the global random state, by workload and test alike, change nothing."""
+
+    class Careless(type(regression("mlp"))):
+        def losses(self, model, batch):
+            return super().losses(model, batch) + 0 * torch.rand(())
+
+    order = replace(NETWORK, noise_every=0)
+    folders, again = begun(tmp_path / "a", order, 8), begun(tmp_path / "b", order, 8)
+    train(folders, Careless(mlp), {})
+    torch.rand(17)
+    train(again, Careless(mlp), {}, after(10))
+    torch.rand(3)
+    train(again, Careless(mlp), {})
+    assert told(again) == told(folders)

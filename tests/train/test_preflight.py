@@ -1,0 +1,112 @@
+"""What a worker finds out before anything trains, and what it refuses."""
+
+import itertools
+import json
+
+import pytest
+from own import write_module
+
+from bscrit.errors import UserError
+from bscrit.preflight import Preflight
+from bscrit.train.preflight import preflight, resolve_device
+
+_numbers = itertools.count()
+SGD = {"use": "sgd", "momentum": 0.0}
+
+
+def request(use="quadratic", sizes=(1, 4, 16), **keys):
+    return {
+        "use": use, "settings": {}, "device": "cpu", "dtype": "float32", "lanes": "auto", "micro_batch": None,
+        "first_seed": 0, "optimizers": [[size, SGD] for size in sizes], **keys,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """Preflight of a user's workload with this code in its methods."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def own(sizes=(1, 4, 16), **inside):
+        name = f"preflown_{next(_numbers)}"
+        write_module(tmp_path, name, **inside)
+        return preflight(request(f"{name}:Mine", sizes))
+
+    return own
+
+
+def test_facts_of_a_workload_with_a_known_start():
+    facts = preflight(request(settings={"dimensions": 100}))
+    assert facts.untrained_loss == pytest.approx(2.5936887588, rel=1e-6)
+    assert (facts.unit, facts.examples, facts.parameters, facts.splits) == ("example", None, 100, False)
+    assert set(facts.backends) == {1, 4, 16}
+    assert facts.problems == ()
+    assert facts.versions["torch"]
+
+
+def test_facts_survive_json():
+    facts = preflight(request())
+    assert Preflight.from_dict(json.loads(json.dumps(facts.to_dict()))) == facts
+
+
+def test_a_user_s_workload(own):
+    facts = own()
+    assert (facts.unit, facts.parameters, facts.splits, facts.problems) == ("point", 6, True, ())
+
+
+def test_batch_sizes_beyond_the_data_are_left_to_the_spec_s_checks():
+    facts = preflight(request("classifier", (8, 5000), settings={"data": "digits"}))
+    assert 5000 > facts.examples > 1000
+    assert set(facts.backends) == {8}
+
+
+@pytest.mark.parametrize(("lanes", "expected"), [("loop", "loop"), ("vmap", "vmap")])
+def test_the_backend_that_was_asked_for(lanes, expected):
+    assert set(preflight(request(lanes=lanes)).backends.values()) == {expected}
+
+
+def test_lanes_that_cannot_be_vectorised_run_one_after_the_other(own):
+    facts = own(losses="if losses.sum() > 1e9: losses = losses * 2")
+    assert set(facts.backends.values()) == {"loop"}
+    assert any("can't be vectorised" in note for note in facts.notes)
+
+
+def test_losses_that_are_no_sum_over_examples_are_found_out(own):
+    facts = own(losses="losses = losses * losses.mean()")
+    assert not facts.splits
+    assert "micro-batches are not the batch" in facts.problems[0]
+
+
+def test_evaluation_may_return_a_plain_number(own):
+    assert own(evaluate="loss = float(loss)").untrained_loss == pytest.approx(own().untrained_loss)
+
+
+@pytest.mark.parametrize(
+    ("inside", "expected"),
+    [
+        ({"evaluate": "loss = loss.repeat(2)"}, "returned shape (2,), expected a scalar"),
+        ({"evaluate": "loss = None"}, "returned NoneType, expected a scalar"),
+        ({"losses": "losses = losses.mean()"}, "returned shape (), expected (1,): one loss per example"),
+        ({"losses": "losses = 1.0"}, "returned shape (), expected (1,): one loss per example"),
+        ({"losses": "losses = losses[:, None]"}, "returned shape (1, 1), expected (1,)"),
+        ({"model": "return nn.Flatten()"}, "has no parameters that require a gradient"),
+        ({"model": "return None"}, "fails on its first batch: AttributeError"),
+        ({"batch": "return 3"}, "fails on its first batch: TypeError"),
+        ({"batch": "raise OSError('no data')"}, "fails on its first batch: OSError: no data"),
+    ],
+)
+def test_what_users_get_wrong_is_a_sentence(own, inside, expected):
+    with pytest.raises(UserError) as caught:
+        own(**inside)
+    assert expected in str(caught.value)
+
+
+def test_a_batch_size_of_one_alone(own):
+    assert own(sizes=(1,)).problems == ()
+
+
+def test_devices():
+    assert resolve_device("cpu") == "cpu"
+    assert resolve_device("auto") in ("cpu", "cuda")
+    if resolve_device("auto") == "cpu":
+        with pytest.raises(UserError, match="'cuda:3' is not there"):
+            resolve_device("cuda:3")

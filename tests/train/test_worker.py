@@ -1,0 +1,163 @@
+"""A worker process: requests in, answers out, whatever its workload does to streams, threads and signals."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+from cohorts import ORDER, begun, told, workload
+from own import write_module
+
+from bscrit.record import Order, begin, read_record
+from bscrit.train.loop import train
+from bscrit.trial import Trial
+
+LONG = replace(ORDER, targets=(-1.0,), max_steps=10**6, lanes=((0.1, 7), (0.2, 7)))
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start a worker; it is ended with the test."""
+    processes = []
+
+    def start():
+        with (tmp_path / "log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "bscrit.train.worker", "--path", str(tmp_path)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
+        processes.append(process)
+        return process
+
+    yield start
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+
+
+def ask(process, folders):
+    process.stdin.write(json.dumps({"call": "train", "folders": [str(folder) for folder in folders]}) + "\n")
+    process.stdin.flush()
+
+
+def own_cohort(tmp_path, name, **inside):
+    write_module(tmp_path, name, **inside)
+    trial = Trial(f"{name}:Mine", batch_size=4, lr=0.05, seed=1)
+    order = Order("measure", 0, lanes=((0.05, 1),), targets=(0.3,), max_steps=200)
+    begin(tmp_path / trial.name, trial, order)
+    return [tmp_path / trial.name]
+
+
+def running(folders, process):
+    """Wait until the cohort has begun to train."""
+    end = time.monotonic() + 30
+    while len(read_record(folders[0]).curve) < 50:
+        assert time.monotonic() < end
+        assert process.poll() is None
+        time.sleep(0.02)
+
+
+def test_cohorts_one_after_the_other(start, tmp_path):
+    process = start()
+    for root in ("a", "b"):
+        folders = begun(tmp_path / root)
+        ask(process, folders)
+        assert json.loads(process.stdout.readline()) == {"done": True}
+        assert [read_record(folder).status for folder in folders][0] == "reached"
+    process.stdin.close()
+    assert process.wait(10) == 0
+
+
+@pytest.mark.parametrize("way", ["its input ends", "SIGTERM"])
+def test_told_to_leave_it_keeps_what_it_has(start, tmp_path, way):
+    folders = begun(tmp_path / "a", LONG)
+    process = start()
+    ask(process, folders)
+    running(folders, process)
+    process.send_signal(signal.SIGINT)  # Ctrl-C goes to the whole terminal, and is the sweep's to handle
+    if way == "SIGTERM":
+        process.send_signal(signal.SIGTERM)
+    else:
+        process.stdin.close()
+    assert process.stdout.read() == '{"done": false}\n'
+    assert process.wait(10) == 0
+    assert read_record(folders[0]).status == "running"
+    assert (folders[0] / "checkpoint.pt").exists()
+
+
+def test_an_interrupted_cohort_goes_on_in_another_process_bit_for_bit(start, tmp_path):
+    order = replace(ORDER, targets=(0.5, 0.08), max_steps=4000, lanes=((0.002, 7), (0.004, 7)))
+    undisturbed, folders = begun(tmp_path / "a", order), begun(tmp_path / "b", order)
+    train(undisturbed, workload(), {})
+    for _ in range(2):
+        process = start()
+        ask(process, folders)
+        running(folders, process)
+        process.stdin.close()
+        process.wait(10)
+    train(folders, workload(), {})
+    keep = [(lr, seed, status, reason, curves) for lr, seed, status, reason, _, curves in told(folders)]
+    assert keep == [(lr, seed, status, reason, curves) for lr, seed, status, reason, _, curves in told(undisturbed)]
+
+
+NOISY = "print('to output', flush=True); os.write(1, b'raw'); print(repr(sys.stdin.readline()), file=sys.stderr)"
+
+
+def test_what_a_workload_prints_and_reads_stays_out_of_the_conversation(start, tmp_path):
+    folders = own_cohort(tmp_path, "chatty", top="print('on import')", model=NOISY)
+    process = start()
+    ask(process, folders)
+    assert json.loads(process.stdout.readline()) == {"done": True}
+    log = (tmp_path / "log").read_text()
+    assert "on import" in log
+    assert "to output" in log
+    assert "raw" in log
+    assert "''" in log, "there is nothing to read"
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        "threading.Thread(target=time.sleep, args=(60,)).start()",
+        "subprocess.Popen(['sleep', '60'])",
+        "os.fork() or (time.sleep(20), os._exit(0))",
+    ],
+)
+def test_threads_and_processes_of_a_workload_do_not_keep_a_worker_alive(start, tmp_path, work):
+    folders = own_cohort(tmp_path, "spawning", init=work)
+    process = start()
+    ask(process, folders)
+    assert json.loads(process.stdout.readline()) == {"done": True}
+    process.stdin.close()
+    assert process.wait(15) == 0
+
+
+def test_an_exception_is_an_answer_with_its_traceback_in_the_log_of_the_trial(start, tmp_path):
+    folders = own_cohort(tmp_path, "raising", losses="if len(y) == 4: raise ZeroDivisionError('in my code')")
+    process = start()
+    ask(process, folders)
+    found = json.loads(process.stdout.readline())
+    assert found == {"error": ["", "ZeroDivisionError: in my code", ""], "of": "trial"}
+    assert 'raise ZeroDivisionError("in my code")'.replace('"', "'") in (folders[0] / "log.txt").read_text()
+    ask(process, begun(tmp_path / "next"))
+    assert json.loads(process.stdout.readline()) == {"done": True}, "the next cohort trains"
+
+
+def test_a_mistake_of_the_user_is_told_as_one(start, tmp_path):
+    folders = own_cohort(tmp_path, "wrong", evaluate="loss = loss.repeat(2)")
+    process = start()
+    ask(process, folders)
+    found = json.loads(process.stdout.readline())
+    assert found["of"] == "user"
+    assert "returned shape (2,)" in found["error"][1]
