@@ -19,7 +19,9 @@ import numpy as np
 from bscrit.curve import Curve, Floats
 
 BEFORE, AFTER = 0.2, 0.1
+FARTHEST = 0.5  # in ln(steps), of a run from the mean of its seeds: beyond it a line says nothing
 OVERRUN = exp(AFTER)
+FURTHEST = 700.0  # of ln(steps), before numbers overflow
 CONVENTION = (
     "steps at which the mean loss over seeds, fitted by a line in ln(step) over [-0.2, +0.1], meets the target"
 )
@@ -63,8 +65,8 @@ class Meeting:
 
     Attributes:
         steps: of the mean curve.
-        runs: (n,) each run's own share: its deviation from the mean at the meeting point, divided by the
-            mean slope, in ln(steps); the geometric mean of `runs` is `steps`.
+        runs: (n,) each run's share: where it meets the target alone, all shifted by one factor so that the
+            geometric mean of `runs` is `steps`.
         scatter: of the mean curve about its local line, in ln(steps): what fluctuation alone makes of it.
     """
 
@@ -89,22 +91,18 @@ def meet(curves: Sequence[Curve], target: float, *, confirmed: bool = True) -> M
     mean = losses.mean(axis=0)
     if not (mean <= target).any():
         return None
-    smooth = _local_line(x, mean)
-    below = np.flatnonzero(smooth <= target)
-    if not len(below):
+    center = _first_below(x, mean, target)
+    if center is None:
         return None
-    index = int(below[0])
-    center = float(x[0]) if index == 0 else _between(x, smooth, index, target)
     if confirmed and steps[-1] < max(exp(center + AFTER) - 1, exp(center)):
         return None
-    near, wide = _window(x, center), _window(x, center, before=2 * BEFORE)
-    values = np.polyfit(x[near] - center, losses[:, near].T, 1)[1]
+    alone = np.array([_alone(x, loss, target) for loss in losses])
+    shares = np.clip(alone - center, -FARTHEST, FARTHEST)
+    wide = _window(x, center, before=2 * BEFORE)
     slope, level = np.polyfit(x[wide] - center, mean[wide], 1)
-    if slope == 0:
-        return Meeting(exp(center), np.full(len(values), exp(center)), 0.0)
-    shares = (values - values.mean()) / abs(slope)
     residual = mean[wide] - level - slope * (x[wide] - center)
-    return Meeting(exp(center), np.exp(center + np.clip(shares, -2, 2)), float(residual.std() / abs(slope)))
+    scatter = float(residual.std() / abs(slope)) if slope else 0.0
+    return Meeting(exp(center), np.exp(center + shares - shares.mean()), scatter)
 
 
 def forecast(curve: Curve, target: float) -> float:
@@ -114,16 +112,36 @@ def forecast(curve: Curve, target: float) -> float:
     """
     curve = curve.finite()
     keep = curve.steps >= 1
-    x, loss = np.log(curve.steps[keep]), curve.loss[keep]
+    found = _ahead(np.log(curve.steps[keep]), curve.loss[keep], target)
+    return exp(min(found, FURTHEST)) if found < float("inf") else found
+
+
+def _alone(x: Floats, loss: Floats, target: float) -> float:
+    """ln(steps) at which one run meets the target, or would if it went on."""
+    found = _first_below(x, loss, target)
+    return _ahead(x, loss, target) if found is None else found
+
+
+def _first_below(x: Floats, loss: Floats, target: float) -> float | None:
+    """ln(steps) at which the smoothed curve first meets the target."""
+    smooth = _local_line(x, loss)
+    below = np.flatnonzero(smooth <= target)
+    if not len(below):
+        return None
+    index = int(below[0])
+    return float(x[0]) if index == 0 else _between(x, smooth, index, target)
+
+
+def _ahead(x: Floats, loss: Floats, target: float) -> float:
+    """ln(steps) at which the last line of a curve meets the target; inf if never."""
     if len(x) < 2:
         return float("inf")
     last = x >= x[-1] - (BEFORE + AFTER)
-    if last.sum() < 2:
-        last[-2:] = True
+    last[-2:] = True
     slope, value = np.polyfit(x[last] - x[-1], loss[last], 1)
     if slope >= 0:
         return float("inf")
-    return float(exp(min(x[-1] + max((target - value) / slope, 0.0), 700.0)))
+    return float(x[-1] + max((target - value) / slope, 0.0))
 
 
 def _together(curves: Sequence[Curve]) -> tuple[Floats, Floats]:

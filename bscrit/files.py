@@ -76,9 +76,8 @@ def explaining(path: Path) -> Iterator[None]:
             errno.EEXIST: "something else has this name: choose another folder, with --out",
             errno.ENOTDIR: "something else has this name: choose another folder, with --out",
         }
-        if error.errno not in remedies:
-            raise
-        raise UserError(str(path), error.strerror or "cannot be written", remedies[error.errno]) from error
+        remedy = remedies.get(error.errno or 0, "check the path, or choose another one")
+        raise UserError(str(path), error.strerror or "cannot be written", remedy) from error
 
 
 def whole_lines(path: Path) -> list[str]:

@@ -46,6 +46,7 @@ class Order:
         backend: "vmap" or "loop".
         micro_batch: examples whose activations fit into memory, 0 for the whole batch.
         device: as torch names it.
+        splits: whether parts of a batch may be accumulated, should memory run out.
     """
 
     role: Role
@@ -60,6 +61,7 @@ class Order:
     backend: str = "loop"
     micro_batch: int = 0
     device: str = "cpu"
+    splits: bool = True
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Order:

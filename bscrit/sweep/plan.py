@@ -305,6 +305,7 @@ class _Size:
             backend=self.preflight.backends.get(self.batch_size, "loop") if len(lanes) > 1 else "loop",
             micro_batch=self.spec.compute.micro_batch or 0,
             device=self.preflight.device,
+            splits=self.preflight.splits,
         )
 
     def _capped(self, order: Order, steps: float) -> Order:

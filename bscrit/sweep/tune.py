@@ -59,8 +59,9 @@ class Tuned:
     bracket: tuple[float, ...] = ()
 
     def loss_at(self, lr: float) -> float:
-        """Predicted ln(steps) above the optimum at another rate."""
-        return 0.5 * self.curvature * (math.log(lr) - math.log(self.lr)) ** 2
+        """Predicted ln(steps) above the optimum at another rate; like 1/rate where no parabola was found."""
+        distance = abs(math.log(lr) - math.log(self.lr))
+        return 0.5 * self.curvature * distance**2 if self.curvature else distance
 
 
 @dataclass(frozen=True)

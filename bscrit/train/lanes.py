@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from bscrit.errors import UserError
 from bscrit.measure.sources import Sample, micro_batches
 from bscrit.train.backends import Stack, make_backend
-from bscrit.train.batching import moved, parts_of
+from bscrit.train.batching import moved, parts_of, tensors_of
 from bscrit.train.optim import StackedOptimizer
 from bscrit.train.seeding import seeded
 from bscrit.train.stacks import joined, laid_out_as, rows_of
@@ -227,7 +227,19 @@ class Lanes:
             with seeded(self.device, seed, step):
                 batch = self.workload.batch(seed, step, self.batch_size)
             batches.append(moved(batch, self.device, self.dtype))
+        self._check_size(batches[0])
         return batches
+
+    def _check_size(self, batch: Any) -> None:
+        """Refuse a batch of another size: its steps would be counted as steps of this one."""
+        sizes = {len(tensor) if tensor.ndim else 0 for tensor in tensors_of(batch)}
+        if self.workload.sums_over_examples and sizes != {self.batch_size}:
+            found = ", ".join(str(size) for size in sorted(sizes)) or "no"
+            raise UserError(
+                f"{type(self.workload).__name__}.batch",
+                f"returned {found} examples where {self.batch_size} were asked for",
+                "return tensors whose first dimension is `size`",
+            )
 
     def _gradients(self, batches: list[Any], divisor: int, step: int) -> list[Tensor]:
         """Gradients of (sum of losses)/divisor; where memory runs out, again from smaller parts."""

@@ -116,6 +116,8 @@ class _Cohort:
         """Build the live lanes, from the checkpoint where there is one, and make the first evaluation."""
         if not self.live:
             return
+        if not self.order.splits:
+            self.workload.sums_over_examples = False
         saved = self._saved()
         self.stack = Lanes(
             self.workload,

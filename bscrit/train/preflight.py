@@ -13,6 +13,7 @@ import bscrit
 from bscrit.errors import UserError
 from bscrit.preflight import Preflight
 from bscrit.train.lanes import Lanes
+from bscrit.train.batching import tensors_of
 from bscrit.train.loading import fingerprint, load_workload
 from bscrit.train.selftest import accumulation_test, choose_backend, self_test
 from bscrit.train.workload import Workload
@@ -77,27 +78,67 @@ def _facts(request: Mapping[str, Any], workload: Workload, device: str) -> Prefl
         dtype=request["dtype"],
     )
     lanes.gradients(0)
-    backends, notes, problems = {}, [], []
+    problems = _repeatable(workload, request["first_seed"], smallest)
+    backends: dict[int, str] = {}
+    reasons: dict[str, list[int]] = {}
     for size, settings in sizes:
-        backends[size], note = _backend(request, workload, device, size, settings)
-        notes += [f"batch size {size}: {note}"] if note else []
-    tested = max([size for size, _ in sizes if size <= _TESTED], default=0)
-    if workload.sums_over_examples and tested > 1:
-        test = accumulation_test(workload, tested, optimizer, request["dtype"], device)
-        problems += [] if test.ok else [f"micro-batches are not the batch: {test.reason}"]
+        backends[size], reason = _backend(request, workload, device, size, settings)
+        reasons.setdefault(reason, []).append(size)
+    reasons.pop("", None)
+    notes = [
+        f"one run after the other at batch size {', '.join(map(str, at))}, with the same results: {reason}"
+        for reason, at in reasons.items()
+    ]
+    splits, reason = _splits(workload, lanes, sizes, request["dtype"], device)
+    notes += [f"batches are never split, and no noise scale is measured: {reason}"] if reason else []
     return Preflight(
         unit=workload.unit,
         examples=workload.examples,
         fingerprint=fingerprint(request["use"], workload),
         untrained_loss=float(lanes.evaluate()[0]),
         parameters=sum(tensor[0].numel() for tensor in lanes.parameters.values()),
-        splits=workload.sums_over_examples and not problems,
+        splits=splits,
         backends=backends,
         device=device,
         problems=tuple(problems),
         notes=tuple(notes),
         versions=versions(),
     )
+
+
+def _repeatable(workload: Workload, seed: int, size: int) -> list[str]:
+    """What would make a run that is interrupted and resumed another run."""
+    name = type(workload).__name__
+    first, again, later = (tensors_of(workload.batch(seed, step, size)) for step in (0, 0, 1))
+    models = [workload.model(seed).state_dict() for _ in range(2)]
+    problems = []
+    if any(not torch.equal(a, b) for a, b in zip(first, again, strict=True)):
+        problems.append(f"{name}.batch draws another batch each time: it must depend on (seed, step, size) alone")
+    elif workload.examples != size and all(torch.equal(a, b) for a, b in zip(first, later, strict=True)):
+        problems.append(f"{name}.batch returns the same batch at every step: it must depend on the step")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        other = workload.model(seed).state_dict()
+    if any(not torch.equal(models[0][key], tensor) for key, tensor in (*models[1].items(), *other.items())):
+        problems.append(f"{name}.model differs from call to call: seed it, as with torch.manual_seed(seed)")
+    return problems
+
+
+def _splits(
+    workload: Workload, lanes: Lanes, sizes: Sequence[tuple[int, dict[str, Any]]], dtype: str, device: str
+) -> tuple[bool, str]:
+    """Whether a batch is the sum of its parts, and if not, why."""
+    if not workload.sums_over_examples:
+        return False, "the workload says that its loss is not a sum over examples"
+    kinds = {type(module).__name__ for module in workload.model(lanes.seeds[0]).modules()}
+    mixing = sorted(kind for kind in kinds if "BatchNorm" in kind)
+    if mixing:
+        return False, f"{mixing[0]} mixes the examples of a batch"
+    size, optimizer = max(((s, o) for s, o in sizes if s <= _TESTED), default=(1, {}), key=lambda pair: pair[0])
+    if size == 1:
+        return True, ""
+    test = accumulation_test(workload, size, optimizer, dtype, device)
+    return test.ok, "" if test.ok else test.reason
 
 
 def _backend(
@@ -109,6 +150,12 @@ def _backend(
         return "loop", ""
     if request["lanes"] == "vmap":
         test = self_test(workload, size, optimizer, **arguments)
-        return ("vmap", "") if test.ok else ("loop", f"lanes run one after the other: {test.reason}")
+        return ("vmap", "") if test.ok else ("loop", _plainly(test.reason))
     choice = choose_backend(workload, size, _LANES_TIMED, optimizer=optimizer, seconds=0.15, **arguments)
-    return choice.backend, "" if choice.speedup is not None or choice.backend == "vmap" else choice.reason
+    wanted = choice.backend == "vmap" or choice.speedup is not None or choice.reason.startswith("a step")
+    return choice.backend, "" if wanted else _plainly(choice.reason)
+
+
+def _plainly(reason: str) -> str:
+    """Torch's own words for the commonest reason speak of vmap, which is no concern of the user's."""
+    return "the model draws random numbers (dropout)" if "randomness" in reason else reason

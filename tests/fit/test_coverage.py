@@ -14,12 +14,14 @@ the edge of what was seen, or the scatter leaves a factor of thirty open: those 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
 from frontiers import S_MIN, Design, simulate
 
+from bscrit.fit.frontier import Rows
 from bscrit.fit.hyperbola import fit_hyperbola
 from bscrit.fit.identify import answer, judge
 from bscrit.fit.robust import belongs
@@ -108,3 +110,40 @@ def test_one_sided_designs_get_no_value(place: float):
         outcome = Outcome(Design(batch_sizes, seeds, sigma, place=place), 300)
         print(outcome.design, outcome.reported)
         assert outcome.reported < 0.02
+
+
+def unequal(design: Design, random: np.random.Generator) -> Rows:
+    """One to five runs per batch size."""
+    rows = simulate(replace(design, seeds=5), random)
+    runs = np.tile(np.arange(5), design.batch_sizes)
+    keep = runs < np.array([1, 1, 1, 3, 3, 5, 5])[rows.point]
+    return Rows(rows.x, rows.point[keep], rows.y[keep], rows.side[keep], rows.gap[keep])
+
+
+def logged(design: Design, random: np.random.Generator) -> Rows:
+    """Crossings read off a log whose points are 30 % apart: the middle of the interval that holds each."""
+    rows = simulate(design, random)
+    gap = np.log(1.3)
+    low = np.floor(rows.y / gap - (start := random.random())) * gap + start * gap
+    return Rows(rows.x, rows.point, low + gap / 2, rows.side, np.full(len(rows.y), gap))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("simulated", "design", "high"),
+    [
+        (unequal, Design(7, 5, 0.05), 0.97),
+        (unequal, Design(7, 5, 0.05, tuning=2.0), 0.97),
+        (logged, Design(7, 1, 0.05), 1.0),
+        (logged, Design(7, 3, 0.02), 1.0),
+    ],
+)
+def test_unequal_runs_and_sparse_logs(simulated, design: Design, high: float):
+    """Sparse logs may make the interval too wide, as their errors are no draws at random, never too narrow."""
+    random = np.random.default_rng(7)
+    held = 0
+    for _ in range(RUNS):
+        rows = simulated(design, random)
+        interval = fit_hyperbola(summarise(rows, belongs(rows))).b_crit
+        held += (interval.low or 0) <= design.b_crit <= (interval.high or np.inf)
+    assert 0.93 - 0.014 <= held / RUNS <= high + 0.014

@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 
 from bscrit.crossing import Crossing
+from bscrit.fit.caveats import CODES
 from bscrit.fit.core import fit_crossings
 from bscrit.fit.report import crossings_csv, frontier_csv, markdown, schema, shown, table, title, to_dict
 from bscrit.fit.result import Estimate, Report
@@ -149,3 +150,7 @@ def test_markdown():
 def test_titles():
     assert title(report().fits[0]) == "model 85M, target 3.42"
     assert title(fit_crossings(rows()).fits[0]) == ""
+
+
+def test_the_schema_knows_every_caveat():
+    assert schema()["$defs"]["caveat"]["properties"]["code"]["enum"] == list(CODES)

@@ -1,0 +1,82 @@
+"""The closing summary: counts, cost, what is missing."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from simulated import FACTS, Quadratic, make_spec, sweep
+
+from bscrit.sweep.drive import Outcome
+from bscrit.sweep.progress import best
+from bscrit.sweep.summary import cost, missing_sizes, summary
+
+SPEC = make_spec(batch_sizes=[4, 64], targets=[0.5, 0.2], seeds=2, max_steps=2000)
+
+
+@pytest.fixture(scope="module")
+def records():
+    return list(sweep(Quadratic(), SPEC).values())
+
+
+def told(records, spec=SPEC, **outcome):
+    return summary(spec, Outcome(records, FACTS, **outcome), Path("results/x"))
+
+
+def test_every_batch_size_has_its_row(records):
+    lines = told(records).splitlines()
+    assert lines[0].split() == ["batch", "size", "rate", "steps", "examples", "trials", "to", "target", "0.2"]
+    for line, size in zip(lines[1:3], (4, 64), strict=True):
+        here = [record for record in records if record.trial.batch_size == size]
+        rate, steps = best(here, 0.2)
+        assert line.split()[:3] == [str(size), f"{rate:.3g}", f"{steps:.4g}"]
+        assert line.split()[-1] == str(len(here))
+    assert "results/x" in lines[-1]
+
+
+def test_trials_are_counted_by_status_reused_and_new(records):
+    new = {record.trial.name for record in records[:3]}
+    text = told(records, new=new)
+    counts = [sum(r.status == status for r in records) for status in ("reached", "stopped", "diverged")]
+    listed = ", ".join(f"{n} {s}" for n, s in zip(counts, ("reached", "stopped", "diverged"), strict=True) if n)
+    assert f"{len(records)} trials: {listed}; {len(records) - 3} reused, 3 new" in text
+
+
+def test_trials_of_another_spec_are_named_and_left_out(records):
+    other = make_spec(batch_sizes=[4], targets=[0.5, 0.2], seeds=2, max_steps=2000)
+    here = sum(record.trial.batch_size == 4 for record in records)
+    text = told(records, spec=other)
+    assert f"{here} trials:" in text
+    assert f"{len(records) - here} other trials lie in this folder" in text
+
+
+def test_the_cost_is_set_against_the_winning_runs(records):
+    trained, winning = cost(SPEC, records)
+    assert trained == sum(record.examples for record in records)
+    measured = [r for r in records if r.role == "measure" and r.order.targets[-1] == 0.2]
+    groups = [[r for r in measured if r.trial.batch_size == size] for size in (4, 64)]
+    assert winning >= sum(best(group, 0.2)[1] * group[0].trial.batch_size * 2 for group in groups)
+    assert 1 < trained / winning < 10
+    assert f"= {trained / winning:.2f}" in told(records)
+
+
+def test_without_a_measured_run_there_is_no_cost_ratio(records):
+    searched = [record for record in records if record.role == "search"]
+    assert "cost:" not in told(searched)
+    assert missing_sizes(SPEC, searched) == [4, 64]
+    assert missing_sizes(SPEC, records) == []
+
+
+def test_no_records_at_all():
+    assert "0 trials: none" in told([])
+
+
+def test_what_was_given_up_is_a_line_with_rate_seed_reason_and_log(records, tmp_path):
+    lost = next(record for record in records if record.role == "measure")
+    failed = replace(lost, status="failed", reason="the worker was killed", folder=tmp_path)
+    rest = [record for record in records if record is not lost]
+    text = told([*rest, failed], given_up={lost.trial.name: "the worker was killed"})
+    assert (
+        f"failed: batch size {lost.trial.batch_size}, rate {lost.trial.lr:.3g}, seed {lost.trial.seed}: "
+        f"the worker was killed (log: {tmp_path}/log.txt)"
+    ) in text
+    assert "1 failed" in text

@@ -1,0 +1,162 @@
+"""What a sweep shows while it runs, on a terminal and elsewhere."""
+
+import contextlib
+import fcntl
+import io
+import os
+import pty
+import struct
+import sys
+import termios
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from inprocess import small_spec
+from simulated import FACTS, Quadratic, make_spec, sweep
+
+from bscrit.record import Record
+from bscrit.sweep import view as module
+from bscrit.sweep.plan import plan
+from bscrit.sweep.progress import best, duration, last_step, rows, seconds_left, short
+from bscrit.sweep.view import Live, Plain, choose_view
+
+SPEC = make_spec(batch_sizes=[4, 64], targets=[0.5, 0.2], seeds=2, max_steps=2000)
+
+
+@pytest.fixture(scope="module")
+def records():
+    return list(sweep(Quadratic(), SPEC).values())
+
+
+def lines(stream):
+    return stream.getvalue().splitlines()
+
+
+def test_without_a_terminal_it_is_lines():
+    stream = io.StringIO()
+    assert isinstance(choose_view(small_spec(), stream), Plain)
+
+
+def test_lines_say_what_begins_and_what_came_of_it(records):
+    stream = io.StringIO()
+    view = Plain(SPEC, stream)
+    cohort = plan(SPEC, FACTS, [])[0]
+    view.note("a word")
+    view.begun(cohort)
+    ended = [record for record in records if record.order == cohort.order]
+    view.ended(cohort, ended)
+    assert [line.split("] ")[1] for line in lines(stream)][:2] == [
+        "a word",
+        "batch size 4 search: 7 rates from 0.00156 to 6.4",
+    ]
+    rate, steps = best(ended, 0.2)
+    assert f"; rate {rate:.3g} needs {steps:.4g} steps to 0.2" in lines(stream)[2]
+
+
+def test_a_failed_lane_is_told_with_its_rate_seed_and_log(records, tmp_path):
+    stream = io.StringIO()
+    cohort = plan(SPEC, FACTS, [])[0]
+    trial = cohort.trials[0]
+    failed = Record(trial, cohort.order, "failed", "the worker was killed", folder=tmp_path)
+    Plain(SPEC, stream).ended(cohort, [failed])
+    assert "1 failed: the worker was killed" in lines(stream)[0]
+    assert f"rate 0.00156, seed {trial.seed}, log {tmp_path}/log.txt" in lines(stream)[0]
+
+
+def test_a_line_in_between_every_half_minute(records, monkeypatch):
+    stream = io.StringIO()
+    now = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    view = Plain(SPEC, stream)
+    for second in range(0, 100, 5):
+        now[0] = float(second)
+        view.update([], records, Path("out"))
+    assert len(lines(stream)) == 3
+    assert "examples trained in" in lines(stream)[0]
+
+
+def test_rows_tell_phases(records, tmp_path):
+    cohort = plan(SPEC, FACTS, [])[0]
+    empty = rows([4, 64], 0.2, 2, [], [], tmp_path)
+    assert [row.phase for row in empty] == ["waiting", "waiting"]
+    begun = rows([4, 64], 0.2, 2, [cohort], [], tmp_path)
+    assert [(row.phase, row.lanes) for row in begun] == [("search", 7), ("waiting", 0)]
+    done = rows([4, 64], 0.2, 2, [], records, tmp_path)
+    assert [row.phase for row in done] == ["done", "done"]
+    assert sum(row.examples for row in done) == sum(record.examples for record in records)
+    assert (done[0].lr, done[0].steps) == best([r for r in records if r.trial.batch_size == 4], 0.2)
+
+
+def test_the_step_of_a_running_lane_is_read_from_the_end_of_its_curve(tmp_path):
+    cohort = plan(SPEC, FACTS, [])[0]
+    for trial, step in zip(cohort.trials[:2], (7, 9), strict=True):
+        (tmp_path / trial.name).mkdir()
+        text = "step,examples,loss\n" + "".join(f"{k},0,1\n" for k in range(step + 1)) + "1"
+        (tmp_path / trial.name / "curve.csv").write_text(text)
+    assert last_step(tmp_path / cohort.trials[0].name / "curve.csv") == 7
+    assert last_step(tmp_path / "missing.csv") == 0
+    (tmp_path / "short.csv").write_text("step\n")
+    assert last_step(tmp_path / "short.csv") == 0
+    (row, _) = rows([4, 64], 0.2, 2, [cohort], [], tmp_path)
+    assert row.step == 9
+    (tmp_path / cohort.trials[1].name / "status.json").write_text("{}")
+    (row, _) = rows([4, 64], 0.2, 2, [cohort], [], tmp_path)
+    assert (row.step, row.lanes) == (7, 6)
+
+
+def test_of_measured_rates_the_one_with_most_runs_counts(records):
+    """Where a seed was lost, what is left of it is faster by luck than the rate that was measured in its place."""
+    measured = [r for r in records if r.order.role == "measure" and r.order.targets == (0.5, 0.2)]
+    two = [record for record in measured if record.trial.batch_size == 4]
+    fast = replace(two[0].curve, steps=two[0].curve.steps / 3)
+    lucky = replace(two[0], trial=replace(two[0].trial, lr=1.23), curve=fast)
+    assert len(two) == 2
+    assert best([lucky], 0.2)[1] < best(two, 0.2)[1]
+    assert best([*two, lucky], 0.2) == best(two, 0.2)
+
+
+def test_time_left():
+    done = rows([4, 64], 0.2, 2, [], [], Path("none"))
+    assert seconds_left(done, 10) is None
+
+
+def drained(terminal):
+    """All that was written so far."""
+    os.set_blocking(terminal, False)
+    text = b""
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            text += os.read(terminal, 1 << 16)
+    return text.decode()
+
+
+def test_live_on_a_terminal_of_any_width(records, monkeypatch):
+    """Also while it is made narrower, and without one."""
+    parent, child = pty.openpty()
+    with os.fdopen(child, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        monkeypatch.setattr(module, "LIVE_SECONDS", 0.0)
+        monkeypatch.setenv("TERM", "xterm")
+        for name in ("COLUMNS", "LINES"):
+            monkeypatch.delenv(name, raising=False)
+        view = choose_view(SPEC)
+        assert isinstance(view, Live)
+        cohort = plan(SPEC, FACTS, [])[0]
+        view.note("a word [not markup]")
+        view.begun(cohort)
+        shown = []
+        for width, height in ((120, 40), (20, 3), (1, 1), (0, 0), (80, 24)):
+            fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
+            view.update([cohort], records, Path("none"))
+            shown.append(drained(parent))
+        view.ended(cohort, [Record(cohort.trials[0], cohort.order, "failed", "killed", folder=Path("f"))])
+        view.close()
+    os.close(parent)
+    assert all(shown)
+    assert all(word in shown[0] for word in ("a word [not markup]", "batch size", "search"))
+
+
+def test_counts_and_durations():
+    assert [short(n) for n in (0, 999, 1000, 1.5e9, 2e12, float("inf"))] == ["0", "999", "1k", "1.5G", "2T", "-"]
+    assert [duration(s) for s in (0.4, 59.4, 59.6, 3599, 3600)] == ["0 s", "59 s", "1 min 0 s", "59 min 59 s", "1 h 0 min"]

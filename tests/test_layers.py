@@ -1,0 +1,132 @@
+"""Imports point one way, and nothing above the process boundary knows torch."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import bscrit
+
+PACKAGE = Path(bscrit.__file__).parent
+WORKER = {"train", "measure", "workloads"}
+ALLOWED = {
+    "__main__": {"cli"},
+    "cli": {"sweep", "fit", "plot", "nouns"},
+    "sweep": {"fit", "nouns"},
+    "plot": {"fit", "nouns"},
+    "fit": {"nouns"},
+    "train": {"measure", "nouns"},
+    "measure": {"nouns"},
+    "workloads": {"train.workload", "train.seeding", "train.batching", "nouns"},
+    "nouns": {"nouns"},
+}
+"""What each floor may import, besides itself; the nouns are the top-level modules and the spec."""
+
+
+def floor(module: str) -> str:
+    """The floor of a module of the package, such as "sweep" for bscrit.sweep.plan."""
+    parts = module.split(".")[1:]
+    return parts[0] if parts and parts[0] in ALLOWED else "nouns"
+
+
+def imports(source: str, module: str) -> Iterator[str]:
+    """Dotted names of every import in a file, also those inside of functions; not those for types only."""
+    tree = ast.parse(source)
+    typing_only = {
+        id(node)
+        for branch in ast.walk(tree)
+        if isinstance(branch, ast.If) and ast.unparse(branch.test) == "TYPE_CHECKING"
+        for node in ast.walk(branch)
+    }
+    for node in ast.walk(tree):
+        if id(node) in typing_only:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(module.split(".")[: -node.level]) if node.level else ""
+            name = ".".join(part for part in (base, node.module or "") if part)
+            yield name
+            yield from (f"{name}.{alias.name}" for alias in node.names)
+
+
+def violations(source: str, module: str) -> set[str]:
+    """Imports that point the wrong way."""
+    here = floor(module)
+    wrong = set()
+    for name in imports(source, module):
+        if name.split(".")[0] == "torch" and here not in WORKER:
+            wrong.add(name)
+        if name.split(".")[0] != "bscrit" or name == "bscrit":
+            continue
+        there = floor(name)
+        allowed = ALLOWED[here] | {here}
+        is_floor = name in {f"bscrit.{known}" for known in ALLOWED}
+        if there not in allowed and not is_floor and not any(f"{name}.".startswith(f"bscrit.{a}.") for a in allowed):
+            wrong.add(name)
+        if is_floor and there not in allowed and not any(a.startswith(f"{there}.") for a in allowed):
+            wrong.add(name)
+    return wrong
+
+
+def modules() -> list[tuple[str, Path]]:
+    found = []
+    for file in sorted(PACKAGE.rglob("*.py")):
+        parts = file.relative_to(PACKAGE.parent).with_suffix("").parts
+        found.append((".".join(parts), file))
+    return found
+
+
+@pytest.mark.parametrize(("module", "file"), modules(), ids=[module for module, _ in modules()])
+def test_imports_point_one_way(module, file):
+    assert violations(file.read_text("utf-8"), module) == set()
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("bscrit.sweep.plan", "from bscrit.train.judge import judge"),
+        ("bscrit.sweep.plan", "def f():\n    from bscrit.train.schedule import horizon"),
+        ("bscrit.sweep.plan", "import torch"),
+        ("bscrit.sweep.plan", "from torch import nn"),
+        ("bscrit.sweep.plan", "import bscrit.train.loop"),
+        ("bscrit.sweep.plan", "from bscrit import train"),
+        ("bscrit.sweep.plan", "from bscrit.plot.draw import draw"),
+        ("bscrit.sweep.plan", "from ..train import loop"),
+        ("bscrit.fit.core", "from bscrit.sweep.plan import plan"),
+        ("bscrit.fit.core", "from bscrit.plot.words import ratio"),
+        ("bscrit.plot.draw", "from bscrit.sweep.progress import short"),
+        ("bscrit.train.loop", "from bscrit.sweep.plan import plan"),
+        ("bscrit.train.loop", "from bscrit.workloads.quadratic import Quadratic"),
+        ("bscrit.measure.sources", "from bscrit.train.lanes import Lanes"),
+        ("bscrit.workloads.quadratic", "from bscrit.train.lanes import Lanes"),
+        ("bscrit.crossing", "from bscrit.fit.core import fit_crossings"),
+        ("bscrit.spec.checks", "from bscrit.train.schedule import horizon"),
+        ("bscrit.cli", "from bscrit.train.worker import run"),
+    ],
+)
+def test_the_check_can_fail(module, source):
+    assert violations(source, module)
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("bscrit.sweep.plan", "from bscrit.fit.core import fit_crossings"),
+        ("bscrit.sweep.plan", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch"),
+        ("bscrit.train.loop", "import torch\nfrom bscrit.measure.sources import Sample"),
+        ("bscrit.workloads.quadratic", "from bscrit.train.workload import Workload"),
+        ("bscrit.cli", "from bscrit.sweep import command"),
+        ("bscrit.fit.core", "from bscrit.crossing import meet\nimport bscrit"),
+    ],
+)
+def test_the_check_lets_pass_what_is_allowed(module, source):
+    assert not violations(source, module)
+
+
+def test_every_folder_has_its_floor():
+    folders = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
+    assert folders - {"spec"} <= set(ALLOWED), "a new folder needs its arrows in ALLOWED and in DESIGN"
+    assert "torch" not in sys.stdlib_module_names
