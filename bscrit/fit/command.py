@@ -14,9 +14,9 @@ from bscrit.errors import UserError, nearest
 from bscrit.files import explaining, read_json, write_json, write_text
 from bscrit.fit.answers import Questions, answer
 from bscrit.fit.crossings import from_records
-from bscrit.fit.report import crossings_csv, frontier_csv, markdown, table, to_dict
+from bscrit.fit.report import crossings_csv, frontier_csv, markdown, table, title, to_dict
 from bscrit.fit.result import SCHEMA, Report
-from bscrit.fit.source import fit
+from bscrit.fit.source import asked_for, fit
 from bscrit.results import is_results, read_results
 
 PASSED, FAILED = 0, 1
@@ -39,9 +39,11 @@ class Options:
 
 def run(sources: Sequence[str], options: Options) -> int:
     """Fit, print the answer on stdout, and return the exit code."""
+    baseline = _read_baseline(options.baseline) if options.baseline is not None else None
     report = read(sources, options)
-    if len(sources) == 1 and is_results(Path(sources[0])):
-        _write_files(Path(sources[0]), report, options)
+    problems = (_strict(report) if options.strict else []) + (moved(report, baseline) if baseline else [])
+    if len(sources) == 1 and is_results(Path(sources[0])) and options.targets is None:
+        _write_files(Path(sources[0]), report)
     answers = answer(report, options.questions)
     if options.as_json:
         print(json.dumps({**to_dict(report), **answers.data}, indent=1, allow_nan=False))
@@ -49,10 +51,7 @@ def run(sources: Sequence[str], options: Options) -> int:
         print("\n".join([table(report), *answers.lines]))
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         with explaining(Path(summary)), Path(summary).open("a", encoding="utf-8") as stream:
-            stream.write(markdown(report) + "\n")
-    problems = _strict(report) if options.strict else []
-    if options.baseline is not None:
-        problems += moved(report, _read_baseline(options.baseline))
+            stream.write(markdown(report) + "\n" + "".join(f"- **check failed**: {problem}\n" for problem in problems))
     if problems:
         print("\n".join(f"check failed: {problem}" for problem in problems), file=sys.stderr)
     return FAILED if problems else PASSED
@@ -84,7 +83,7 @@ def moved(report: Report, baseline: Mapping[str, Any]) -> list[str]:
     problems = []
     for found in report.fits:
         old = before.pop((json.dumps(dict(found.group), sort_keys=True), found.target), None)
-        name = " ".join([*(f"{k}={v}" for k, v in found.group.items()), f"target {found.target}"])
+        name = title(found) or "fit"
         if old is None or old["b_crit"]["value"] is None:
             continue
         value, was = found.b_crit.value, old["b_crit"]["value"]
@@ -97,7 +96,7 @@ def moved(report: Report, baseline: Mapping[str, Any]) -> list[str]:
                 f"{name}: B_crit moved from {was:.4g} [{low:.4g}, {high:.4g}] to {value:.4g} "
                 f"[{found.b_crit.low or value:.4g}, {found.b_crit.high or value:.4g}], {value / was:.2f} times"
             )
-    return problems + [f"target {target}: is not in this report any more" for _, target in before]
+    return problems + [f"{group} target {target}: is not in this report any more" for group, target in before]
 
 
 def parse_targets(text: str | None) -> tuple[float, ...] | None:
@@ -142,18 +141,18 @@ def _fit(source: str | list[str], options: Options) -> Report:
     )
 
 
-def _write_files(folder: Path, report: Report, options: Options) -> None:
+def _write_files(folder: Path, report: Report) -> None:
     """What others read: derived from the trials, so it may be deleted and made again."""
     write_json(folder / "fit.json", to_dict(report))
     write_text(folder / "frontier.csv", frontier_csv(report))
-    crossings = from_records(read_results(folder), options.targets).crossings
+    crossings = from_records(asked_for(folder, read_results(folder))[0]).crossings
     write_text(folder / "crossings.csv", crossings_csv(crossings))
 
 
 def _strict(report: Report) -> list[str]:
     problems = [] if report.fits else ["there is nothing to fit"]
     for found in report.fits:
-        name = f"target {found.target}"
+        name = title(found) or "fit"
         if found.verdict != "identified":
             problems.append(f"{name}: {found.verdict}")
         problems += [f"{name}: {caveat.code}: {caveat.text}" for caveat in found.caveats if caveat.serious]

@@ -13,7 +13,9 @@ from bscrit.fit.compare import with_noise
 from bscrit.fit.core import fit_crossings, fit_evidence
 from bscrit.fit.crossings import from_records
 from bscrit.fit.result import Report
+from bscrit.record import Record
 from bscrit.results import is_results, read_results
+from bscrit.spec import restore_spec
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,6 +47,9 @@ def fit(
     Raises:
         UserError: whatever cannot be understood, with the place and the remedy.
     """
+    if not isinstance(source, str | Path | list | tuple) and not hasattr(source, "columns"):
+        kind = type(source).__name__
+        raise UserError("fit", f"cannot read a {kind}", "give a path, several paths, or a pandas DataFrame")
     folder = _results_folder(source)
     if folder is not None:
         return _of_results(folder, targets, unit)
@@ -73,10 +78,34 @@ def _results_folder(source: Any) -> Path | None:
 
 
 def _of_results(folder: Path, targets: Sequence[float] | None, unit: str | None) -> Report:
-    records = read_results(folder)
+    records, notes = asked_for(folder, read_results(folder))
     if not any(record.finished for record in records):
         raise UserError(str(folder), "holds no finished trial yet", "run `bscrit sweep` to its end first")
     evidence = from_records(records, targets)
     facts = read_json(folder / "preflight.json") if (folder / "preflight.json").exists() else {}
     report = fit_evidence(evidence, source=str(folder), unit=unit or facts.get("unit", "example"))
-    return replace(report, fits=tuple(with_noise(fit, records) for fit in report.fits))
+    fits = tuple(with_noise(fit, records) for fit in report.fits)
+    return replace(report, fits=fits, notes=(*notes, *report.notes))
+
+
+def asked_for(folder: Path, records: Sequence[Record]) -> tuple[list[Record], list[str]]:
+    """The records that the folder's spec asks for, at any batch size, and notes on what is left out or missing.
+
+    A folder may hold trials of an older spec, with another optimizer or other data: they are other curves.
+    """
+    if not (folder / "spec.toml").exists() or not (folder / "preflight.json").exists():
+        return list(records), []
+    spec = restore_spec(folder / "spec.toml")
+    fingerprint = read_json(folder / "preflight.json").get("fingerprint", "")
+    mine = [record for record in records if spec.asks_for(record.trial, fingerprint)]
+    notes = []
+    if len(mine) < len(records):
+        notes.append(f"{len(records) - len(mine)} trials of another spec or other data lie in this folder: left out")
+    unfinished = sum(not record.finished for record in mine)
+    measured = {record.trial.batch_size for record in mine if record.role == "measure" and record.finished}
+    missing = [str(size) for size in spec.sweep.batch_sizes if size not in measured]
+    if unfinished or missing:
+        parts = [f"{unfinished} trials are not finished"] if unfinished else []
+        parts += [f"nothing is measured yet at batch size {', '.join(missing)}"] if missing else []
+        notes.append(f"the sweep is not complete: {'; '.join(parts)}; run the same `bscrit sweep` again")
+    return mine, notes

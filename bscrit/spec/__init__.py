@@ -80,6 +80,11 @@ class Spec(BaseModel):
         steps = self.sweep.max_examples // batch_size
         return steps if self.sweep.max_steps is None else min(steps, self.sweep.max_steps)
 
+    def asks_for(self, trial: Trial, fingerprint: str) -> bool:
+        """Whether a trial is of this spec and of these data, at whatever batch size, rate and seed."""
+        # By key: 1 and 1.0 are equal in Python, but make two trials.
+        return trial.key == self.trial(trial.batch_size, trial.lr, trial.seed, fingerprint).key
+
     def trial(self, batch_size: int, lr: float, seed: int, fingerprint: str = "") -> Trial:
         """The trial of this spec at one batch size, learning rate and seed."""
         return Trial(
@@ -110,6 +115,15 @@ def read_spec(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Sp
     return _checked(source, path.stem, path.absolute().parent, errors)
 
 
+def restore_spec(path: Path) -> Spec:
+    """The spec that a sweep wrote into its results folder; whether its workload is still there does not matter.
+
+    Raises:
+        UserErrors: the file was damaged.
+    """
+    return _checked(read_source(path), path.parent.name, path.absolute().parent, [], restored=True)
+
+
 def parse_spec(data: Mapping[str, Any], name: str = "spec", folder: Path = Path()) -> Spec:
     """The same for tables that were read elsewhere; errors call their file NAME.toml."""
     return _checked(Source(f"{name}.toml", data), name, folder, [])
@@ -126,8 +140,10 @@ def json_schema() -> dict[str, Any]:
     return {**head, **{key: value for key, value in schema.items() if key not in head}}
 
 
-def _checked(source: Source, name: str, folder: Path, errors: list[UserError]) -> Spec:
-    context = {"folder": folder}
+def _checked(
+    source: Source, name: str, folder: Path, errors: list[UserError], restored: bool = False
+) -> Spec:
+    context = {"folder": folder, "restored": restored}
     fields = {"name": name, "source": source}
     tables = {key: value for key, value in source.data.items() if key in TABLES}
     errors += [unknown_table(k, v, source) for k, v in source.data.items() if k not in TABLES]

@@ -46,6 +46,8 @@ def _plain(value: Any) -> Any:
 
 
 def _workload(use: str, info: ValidationInfo) -> str:
+    if (info.context or {}).get("restored"):
+        return use
     if problem := workload_problem(use, _folder(info)):
         refuse(*problem)
     return use

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -55,13 +56,13 @@ def _missing(spec: Spec, outcome: Outcome, out: Path) -> int:
 
 def _dry(spec: Spec, out: Path) -> str:
     """What the sweep would do now, and the most it can cost."""
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "workers.log"
-        executor = Local(1, spec.workload.folder, log, spec.compute.threads)
-        try:
-            facts = look(spec, Path(folder), executor, Plain(spec, sys.stderr))
-        finally:
-            executor.close()
+    folder = Path(tempfile.mkdtemp(prefix="bscrit-"))
+    executor = Local(1, spec.workload.folder, folder / "workers.log", spec.compute.threads)
+    try:
+        facts = look(spec, folder, executor, Plain(spec, sys.stderr))
+    finally:
+        executor.close()
+    shutil.rmtree(folder)  # after an error it stays: the remedy names the log in it
     assert facts is not None
     records = read_results(out) if is_results(out) else []
     cohorts = plan(spec, facts, records)

@@ -354,11 +354,7 @@ class _Size:
 
 
 def _belongs(spec: Spec, preflight: Preflight, record: Record) -> bool:
-    trial = record.trial
-    if trial.batch_size not in spec.sweep.batch_sizes:
-        return False
-    # By key: 1 and 1.0 are equal in Python, but make two trials.
-    return trial.key == spec.trial(trial.batch_size, trial.lr, trial.seed, preflight.fingerprint).key
+    return spec.asks_for(record.trial, preflight.fingerprint)
 
 
 def _lane(record: Record, target: float) -> Lane:

@@ -38,7 +38,7 @@ def preflight(request: Mapping[str, Any]) -> Preflight:
     except Exception as error:
         where = f"[workload] use = {request['use']!r}"
         what = f"fails on its first batch: {type(error).__name__}: {error}"
-        raise UserError(where, what, "the traceback is in the worker's log") from error
+        raise UserError(where, what) from error
 
 
 def resolve_device(wanted: str) -> str:
