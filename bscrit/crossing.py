@@ -168,12 +168,12 @@ def _local_line(x: Floats, loss: Floats) -> Floats:
     x = x - x[-1]
 
     def total(values: Floats) -> Floats:
-        sums = np.concatenate([[0.0], np.cumsum(values)])
-        return sums[high] - sums[low]
+        sums: Floats = np.concatenate([[0.0], np.cumsum(values)])
+        return np.subtract(sums[high], sums[low])
 
     n, sx, sy = (high - low).astype(float), total(x), total(loss)
     sxx, sxy = total(x * x) - sx * sx / n, total(x * loss) - sx * sy / n
-    return sy / n + sxy / sxx * (x - sx / n)
+    return np.add(sy / n, sxy / sxx * (x - sx / n))
 
 
 def _between(x: Floats, loss: Floats, index: int, target: float) -> float:

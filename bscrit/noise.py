@@ -41,6 +41,12 @@ class NoiseSamples:
     metric: str = "identity"
     dropped: int = 0
 
+    @classmethod
+    def of(cls, table: Floats, metric: str, dropped: int) -> NoiseSamples:
+        """From columns as in noise.csv, without the metric: shape (6, n)."""
+        steps, examples, n_small, sq_small, n_big, sq_big = table
+        return cls(steps, examples, n_small, sq_small, n_big, sq_big, metric, dropped)
+
     def __len__(self) -> int:
         return len(self.steps)
 
@@ -61,12 +67,11 @@ class NoiseSamples:
         return self._only((self.steps >= low) & (self.steps <= high))
 
     def _only(self, keep: np.ndarray) -> NoiseSamples:
-        columns = (self.steps, self.examples, self.n_small, self.sq_small, self.n_big, self.sq_big)
-        kept = [column[keep] for column in columns]
-        return NoiseSamples(*kept, metric=self.metric, dropped=self.dropped)  # type: ignore[misc]
+        table = np.stack([self.steps, self.examples, self.n_small, self.sq_small, self.n_big, self.sq_big])
+        return NoiseSamples.of(table[:, keep], self.metric, self.dropped)
 
 
-NO_NOISE = NoiseSamples(*(np.empty(0) for _ in range(6)))
+NO_NOISE = NoiseSamples.of(np.empty((6, 0)), "identity", 0)
 
 
 def read_noise(path: Path) -> NoiseSamples:
@@ -85,7 +90,7 @@ def read_noise(path: Path) -> NoiseSamples:
         rows[row[0]] = row
     table = np.array([rows[step] for step in sorted(rows)]).reshape(-1, 6)
     finite = np.isfinite(table).all(axis=1)
-    return NoiseSamples(*table[finite].T, metric=metric, dropped=int((~finite).sum()))
+    return NoiseSamples.of(table[finite].T, metric, int((~finite).sum()))
 
 
 @dataclass(frozen=True)

@@ -46,8 +46,14 @@ def with_noise(fit: Fit, records: Iterable[Record]) -> Fit:
     mean, end = path[size], noise_scale(_part(runs[size], steps[size], WINDOWS - 1))
     ratio = _ratio(mean, fit.b_crit)
     text = _words(mean, ratio, size)
-    metric = runs[size][0].metric
-    found = NoiseComparison(metric, *(_estimate(scale) for scale in (start, mean, end)), ratio, text)
+    found = NoiseComparison(
+        metric=runs[size][0].metric,
+        start=_estimate(start),
+        mean=_estimate(mean),
+        at_target=_estimate(end),
+        ratio=ratio,
+        text=text,
+    )
     return replace(fit, noise=found)
 
 

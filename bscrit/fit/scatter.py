@@ -51,6 +51,10 @@ def estimate(sample: Sample) -> Scatter:
     within = float(np.maximum(sample.n - 1, 0).sum())
     seeds = max(sqrt(float(sample.ss.sum()) / within), SMALLEST) if within else between
 
+    tuning = between if sample.replicated else 0.0
+    nearer = climb(sample, np.array([seeds]), np.array([tuning]), start, tolerance=1e-3)
+    start = float(nearer.a[0]), float(nearer.beta[0])
+
     def score(logarithms: Floats) -> Floats:
         """Restricted log likelihood of (ln sigma, ln tau) pairs, shape (g, 2) -> (g,)."""
         sigma, tau = np.exp(logarithms).T

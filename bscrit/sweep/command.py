@@ -15,7 +15,8 @@ from bscrit.sweep.drive import Outcome, drive, look
 from bscrit.sweep.executors.local import Local
 from bscrit.sweep.plan import Cohort, largest_cost, plan
 from bscrit.sweep.progress import short
-from bscrit.sweep.summary import missing_sizes, summary
+from bscrit.sweep.summary import missing, summary
+from bscrit.units import plural
 from bscrit.sweep.view import Plain, choose_view
 
 
@@ -39,16 +40,14 @@ def sweep(path: Path, out: Path | None, overrides: Sequence[str], dry_run: bool)
 
 
 def _missing(spec: Spec, outcome: Outcome, out: Path) -> int:
-    missing = missing_sizes(spec, outcome.records)
-    if missing:
-        sizes = ", ".join(str(size) for size in missing)
-        print(f"missing: no rate reached a target at batch size {sizes}", file=sys.stderr)
-    if missing or outcome.given_up:
-        print(
-            "  hint: raise sweep.max_examples or ease the hardest target; failed trials are tried again by the "
-            "same command",
-            file=sys.stderr,
-        )
+    lacking = missing(spec, outcome.records)
+    for point in lacking:
+        print(point, file=sys.stderr)
+    if lacking:
+        print("  hint: raise sweep.max_examples, or choose easier targets", file=sys.stderr)
+    if outcome.given_up:
+        print("  hint: mend what failed; the same command tries it again", file=sys.stderr)
+    if lacking or outcome.given_up:
         return 1
     print(f"next: bscrit fit {out}", file=sys.stderr)
     return 0
@@ -67,11 +66,11 @@ def _dry(spec: Spec, out: Path) -> str:
     records = read_results(out) if is_results(out) else []
     cohorts = plan(spec, facts, records)
     trials, examples = largest_cost(spec)
-    data = "drawn without end" if facts.examples is None else f"{facts.examples} {facts.unit}s"
+    data = "drawn without end" if facts.examples is None else f"{facts.examples} {plural(facts.unit)}"
     lines = [
         f"{spec.name}: {spec.workload.use}, {facts.parameters} parameters, data: {data}",
         f"untrained loss {facts.untrained_loss:.4g}; targets {', '.join(f'{t:g}' for t in spec.sweep.targets)}",
-        f"batch sizes {', '.join(str(size) for size in spec.sweep.batch_sizes)} [{facts.unit}s]",
+        f"batch sizes {', '.join(str(size) for size in spec.sweep.batch_sizes)} [{plural(facts.unit)}]",
         *_schedule(spec),
         f"{len(records)} trials in {out} already" if records else f"results would go to {out}",
         "next:" if cohorts else "nothing is left to train",
@@ -79,7 +78,7 @@ def _dry(spec: Spec, out: Path) -> str:
     ]
     if cohorts:
         lines.append(
-            f"at most {trials} trials and {short(examples)} {facts.unit}s, if every one spent its budget; "
+            f"at most {trials} trials and {short(examples)} {plural(facts.unit)}, if every one spent its budget; "
             "a race usually takes a few per cent of that"
         )
     return "\n".join(lines)

@@ -121,7 +121,9 @@ def locked(out: Path, view: View) -> Iterator[tuple[int, ...]]:
     except ImportError:  # no such locks on this system
         yield ()
         return
-    with explaining(out), (out / ".lock").open("a") as stream:
+    with contextlib.ExitStack() as files:
+        with explaining(out):
+            stream = files.enter_context((out / ".lock").open("a"))
         deadline, told = time.monotonic() + LOCK_SECONDS, False
         while True:
             try:
@@ -217,7 +219,7 @@ class _Drive:
         name, folder = record.trial.name, self._folder(record.trial.name)
         self.failures[name] += 1
         if answer.by == "worker":
-            with (folder / "log.txt").open("a", encoding="utf-8") as log:
+            with explaining(folder), (folder / "log.txt").open("a", encoding="utf-8") as log:
                 log.write(answer.error[1] + "\n")
         end(folder, "failed", answer.error[1], {"attempts": self.failures[name]})
         if self.failures[name] >= ATTEMPTS:

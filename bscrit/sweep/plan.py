@@ -13,7 +13,7 @@ While a batch size searches, the smaller ones are measured; a larger one waits.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -71,12 +71,13 @@ def plan(
         given_up: names of trials that failed too often to be tried again now.
     """
     cohorts: list[Cohort] = []
-    mine = sorted((r for r in records if _belongs(spec, preflight, r)), key=lambda r: r.trial.name)
+    mine = sorted((r for r in records if asked_for(spec, preflight, r)), key=lambda r: r.trial.name)
     known: list[tuple[float, float]] = []
     slowest = math.inf
+    targets = spec.sweep.targets
     for batch_size in spec.sweep.batch_sizes:
         here = [record for record in mine if record.trial.batch_size == batch_size]
-        size = _Size(spec, preflight, batch_size, here, given_up, tuple(known), slowest)
+        size = _Size(spec, preflight, batch_size, targets, here, given_up, tuple(known), slowest)
         found, settled = size.plan()
         cohorts += found
         if settled is None:
@@ -84,6 +85,10 @@ def plan(
         if settled.lr > 0:
             known.append((batch_size, settled.lr))
             slowest = min(slowest, settled.steps)
+        # A larger batch size needs more examples yet: where examples ran out, they run out there too.
+        targets = tuple(target for target in targets if target not in settled.unreachable)
+        if not targets:
+            break
     return cohorts
 
 
@@ -97,9 +102,9 @@ def largest_cost(spec: Spec) -> tuple[int, float]:
     return lanes * len(spec.sweep.batch_sizes), examples
 
 
-def superseded(spec: Spec, preflight: Preflight, records: Iterable[Record]) -> list[Record]:
-    """Records in the folder that belong to other trials than this spec's: an older spec, other data."""
-    return [record for record in records if not _belongs(spec, preflight, record)]
+def asked_for(spec: Spec, preflight: Preflight, record: Record) -> bool:
+    """Whether a record is of a trial that this spec asks for: not of an older spec, nor of other data."""
+    return record.trial.batch_size in spec.sweep.batch_sizes and spec.asks_for(record.trial, preflight.fingerprint)
 
 
 @dataclass(frozen=True)
@@ -108,15 +113,17 @@ class _Settled:
 
     lr: float
     steps: float
+    unreachable: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
 class _Size:
-    """The part of the plan at one batch size."""
+    """The part of the plan at one batch size, for the targets that smaller ones reached."""
 
     spec: Spec
     preflight: Preflight
     batch_size: int
+    targets: tuple[float, ...]
     records: Sequence[Record]
     given_up: Collection[str]
     known: tuple[tuple[float, float], ...]
@@ -124,7 +131,7 @@ class _Size:
 
     def plan(self) -> tuple[list[Cohort], _Settled | None]:
         """Cohorts to train now, and the settled rate, None while it is still searched."""
-        targets = self.spec.sweep.targets
+        targets = self.targets
         begun = self._begun()
         rates = {target: self._rate(target) for target in reversed(targets)}
         hardest = rates[targets[-1]]
@@ -132,13 +139,13 @@ class _Size:
             if isinstance(rate, Try):
                 asked = targets if target == targets[-1] else (target,)
                 return begun or self._search(rate, asked), None
-        settled = self._settled(hardest)
+        settled = replace(self._settled(hardest), unreachable=self._unreachable(rates))
         if begun:
             return begun, settled
         cohorts: list[Cohort] = []
         serving = [settled.lr]
         for target, rate in rates.items():
-            if isinstance(rate, Infeasible):
+            if not isinstance(rate, Tuned):
                 continue
             if rate is hardest:
                 cohorts += self._measure(rate, targets)
@@ -154,10 +161,16 @@ class _Size:
 
     def _settled(self, hardest: Tuned | Try | Infeasible) -> _Settled:
         """What others learn: from the search, whether or not its measurement has ended by now."""
-        for rate in (self._searched_rate(self.spec.sweep.targets[-1]), hardest):
+        for rate in (self._searched_rate(self.targets[-1]), hardest):
             if isinstance(rate, Tuned):
                 return _Settled(rate.lr, rate.steps)
         return _Settled(0.0, math.inf)
+
+    def _unreachable(self, rates: Mapping[float, Tuned | Try | Infeasible]) -> tuple[float, ...]:
+        """Targets for which the budget of examples was too small."""
+        by_examples = self.spec.max_steps_at(self.batch_size) == self.spec.sweep.max_examples // self.batch_size
+        lacking = (t for t, rate in rates.items() if isinstance(rate, Infeasible) and rate.exhausted)
+        return tuple(lacking) if by_examples else ()
 
     def _begun(self) -> list[Cohort]:
         """Cohorts that were begun and have not ended go on as they were ordered."""
@@ -170,7 +183,7 @@ class _Size:
 
     def _current(self, order: Order) -> bool:
         """Whether an order still fits the spec; one that does not is forgotten, its trials planned anew."""
-        targets = self.spec.sweep.targets
+        targets = self.targets
         asked = order.targets == targets or (len(order.targets) == 1 and order.targets[0] in targets)
         asked = asked and order.max_steps == self.spec.max_steps_at(self.batch_size)
         # A device that is gone, or a micro-batch that did not fit: going on in the old way would fail again.
@@ -202,7 +215,7 @@ class _Size:
 
     def _race(self, target: float, lanes: Sequence[Lane]) -> Tuned | Try | Infeasible:
         """The race on one seed; where its curves are noisy, the last three rates again on other seeds."""
-        hardest = target == self.spec.sweep.targets[-1]
+        hardest = target == self.targets[-1]
         found = tune(lanes, fine=hardest)
         settled = isinstance(found, Tuned) and len(found.bracket) == BRACKET
         if not isinstance(found, Tuned) or not settled or not hardest or self._scatter(target) < NOISY:
@@ -344,17 +357,13 @@ class _Size:
         """Measured records that serve a target, oldest round first; those made for it alone, if there are any."""
         serving = [r for r in self.records if r.role == "measure" and r.finished and self._covers(r, target)]
         own = [r for r in serving if r.order.targets[-1] == target]
-        hardest = target == self.spec.sweep.targets[-1]
+        hardest = target == self.targets[-1]
         return sorted(own if own or not hardest else serving, key=lambda r: (r.order.round, r.trial.seed))
 
     def _incumbent(self, target: float, number: int = 0) -> float:
         """Steps of the best lane so far of the race on one seed."""
         lanes = [_lane(record, target) for record in self._searched(target, number)]
         return min((lane.steps for lane in lanes if lane.kind == "met"), default=math.inf)
-
-
-def _belongs(spec: Spec, preflight: Preflight, record: Record) -> bool:
-    return spec.asks_for(record.trial, preflight.fingerprint)
 
 
 def _lane(record: Record, target: float) -> Lane:

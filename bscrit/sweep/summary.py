@@ -4,47 +4,59 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from bscrit.crossing import CONVENTION
 from bscrit.record import Record
 from bscrit.spec import Spec
 from bscrit.sweep.drive import Outcome
-from bscrit.sweep.plan import superseded
+from bscrit.sweep.plan import asked_for
 from bscrit.sweep.progress import best, duration, short
+from bscrit.trial import Status
+from bscrit.units import plural
 
-ORDER = ("reached", "stopped", "exhausted", "diverged", "failed", "running")
+ORDER: tuple[Status, ...] = ("reached", "stopped", "exhausted", "diverged", "failed", "running")
 
 
 def summary(spec: Spec, outcome: Outcome, out: Path) -> str:
     """Lines for people; the same facts stand in the folders."""
-    others = {record.trial.name for record in superseded(spec, outcome.preflight, outcome.records)}
-    mine = [record for record in outcome.records if record.trial.name not in others]
-    unit, target = outcome.preflight.unit, spec.sweep.targets[-1]
-    lines = [f"{'batch size':>12} {'rate':>10} {'steps':>10} {unit + 's':>10} {'trials':>8}   to target {target:g}"]
-    for size in spec.sweep.batch_sizes:
-        here = [record for record in mine if record.trial.batch_size == size]
-        found = best(here, target)
-        cells = (f"{found[0]:.3g}", f"{found[1]:.4g}", short(found[1] * size)) if found else ("-", "-", "-")
-        lines.append(f"{size:>12} {cells[0]:>10} {cells[1]:>10} {cells[2]:>10} {len(here):>8}")
-    lines.append(f"steps: {CONVENTION}")
+    mine = [record for record in outcome.records if asked_for(spec, outcome.preflight, record)]
+    others = len(outcome.records) - len(mine)
+    units = plural(outcome.preflight.unit)
+    lines = [*_table(spec, mine), f"steps: {CONVENTION}"]
     counts = Counter(record.status for record in mine)
     listed = ", ".join(f"{counts[status]} {status}" for status in ORDER if counts[status])
     reused = sum(record.trial.name not in outcome.new for record in mine)
     lines.append(f"{len(mine)} trials: {listed or 'none'}; {reused} reused, {len(mine) - reused} new")
     if others:
         lines.append(
-            f"{len(others)} other trials lie in this folder that the spec does not ask for: other settings, "
-            "data, optimizer, schedule or batch sizes; they are left out"
+            f"{others} other trials lie in this folder that the spec does not ask for: other batch sizes, or "
+            "other settings, data, optimizer or schedule, which `bscrit fit` leaves out"
         )
     trained, winning = cost(spec, mine)
     if winning:
         lines.append(
-            f"cost: {short(trained)} {unit}s trained / {short(winning)} of the winning runs = {trained / winning:.2f}"
+            f"cost: {short(trained)} {units} trained / {short(winning)} of the winning runs alone = "
+            f"{trained / winning:.2f}"
         )
     lines += _missing(outcome, mine)
     lines.append(f"{duration(outcome.seconds)}; results in {out}")
     return "\n".join(lines)
+
+
+def _table(spec: Spec, records: Sequence[Record]) -> list[str]:
+    """One row a batch size, one column a target: steps at the rate that was measured."""
+    rows = [["batch size", "trials", *(f"steps to {target:g}" for target in spec.sweep.targets)]]
+    for size in spec.sweep.batch_sizes:
+        here = [record for record in records if record.trial.batch_size == size]
+        found = [best(here, target) for target in spec.sweep.targets]
+        cells = [f"{one[1]:.4g} at rate {one[0]:.3g}" if one else "-" for one in found]
+        rows.append([str(size), str(len(here)), *cells])
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
 
 
 def cost(spec: Spec, records: Sequence[Record]) -> tuple[float, float]:
@@ -64,10 +76,34 @@ def cost(spec: Spec, records: Sequence[Record]) -> tuple[float, float]:
     return sum(record.examples for record in records), winning
 
 
-def missing_sizes(spec: Spec, records: Sequence[Record]) -> list[int]:
-    """Batch sizes without a measured run, finished or censored."""
-    done = {record.trial.batch_size for record in records if record.role == "measure" and record.finished}
-    return [size for size in spec.sweep.batch_sizes if size not in done]
+@dataclass(frozen=True)
+class Missing:
+    """A target that no measured run reached, the batch sizes where, and the lowest loss seen there."""
+
+    target: float
+    batch_sizes: tuple[int, ...]
+    lowest: float
+
+    def __str__(self) -> str:
+        sizes = ", ".join(map(str, self.batch_sizes))
+        seen = f": the lowest loss seen is {self.lowest:.4g}" if self.lowest < float("inf") else ""
+        return f"missing: no run reached {self.target:g} at batch size {sizes}{seen}"
+
+
+def missing(spec: Spec, records: Sequence[Record]) -> list[Missing]:
+    """The points of the frontiers that the sweep did not get, per target."""
+    found = []
+    for target in spec.sweep.targets:
+        sizes, lowest = [], float("inf")
+        for size in spec.sweep.batch_sizes:
+            here = [record for record in records if record.trial.batch_size == size]
+            if best([record for record in here if record.role == "measure"], target) is None:
+                sizes.append(size)
+                seen = [float(np.nanmin(r.curve.loss)) for r in here if np.isfinite(r.curve.loss).any()]
+                lowest = min([lowest, *seen])
+        if sizes:
+            found.append(Missing(target, tuple(sizes), lowest))
+    return found
 
 
 def _missing(outcome: Outcome, records: Sequence[Record]) -> list[str]:

@@ -74,9 +74,15 @@ class Try:
 
 @dataclass(frozen=True)
 class Infeasible:
-    """No rate reaches the target within the budget."""
+    """No rate reaches the target.
+
+    Attributes:
+        reason: in words.
+        exhausted: whether it was the budget that the best rate lacked.
+    """
 
     reason: str
+    exhausted: bool = False
 
 
 def tune(lanes: Iterable[Lane], *, fine: bool = True) -> Tuned | Try | Infeasible:
@@ -183,7 +189,8 @@ def _none_met(ladder: Sequence[Lane]) -> Try | Infeasible:
     wanted = _missing_neighbours(ladder, best)
     if wanted:
         return Try(_rounded(wanted))
-    return Infeasible(f"the best rate, {ladder[best].lr:.3g}, does not arrive within the budget")
+    reason = f"the best rate, {ladder[best].lr:.3g}, does not arrive within the budget"
+    return Infeasible(reason, exhausted=ladder[best].kind == "exhausted")
 
 
 def _interpolate(ladder: Sequence[Lane], best: int, reach: float = 0.5) -> Tuned:

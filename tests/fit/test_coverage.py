@@ -107,7 +107,7 @@ def test_intervals_hold_the_truth(batch_sizes: int, seeds: int, censored: float)
 def test_one_sided_designs_get_no_value(place: float):
     """B_crit four or sixteen times beyond the tried batch sizes, on either side."""
     for batch_sizes, seeds, sigma in product((5, 7, 11), (1, 3), SIGMAS):
-        outcome = Outcome(Design(batch_sizes, seeds, sigma, place=place), 300)
+        outcome = Outcome(Design(batch_sizes, seeds, sigma, place=place), 200)
         print(outcome.design, outcome.reported)
         assert outcome.reported < 0.02
 
@@ -139,7 +139,7 @@ def logged(design: Design, random: np.random.Generator) -> Rows:
     ],
 )
 def test_unequal_runs_and_sparse_logs(simulated, design: Design, high: float):
-    """Sparse logs may make the interval too wide, as their errors are no draws at random, never too narrow."""
+    """Sparse logs may make the interval too wide, as their errors are not random draws, never too narrow."""
     random = np.random.default_rng(7)
     held = 0
     for _ in range(RUNS):

@@ -8,7 +8,7 @@ from simulated import FACTS, Quadratic, make_spec, sweep
 
 from bscrit.sweep.drive import Outcome
 from bscrit.sweep.progress import best
-from bscrit.sweep.summary import cost, missing_sizes, summary
+from bscrit.sweep.summary import cost, missing, summary
 
 SPEC = make_spec(batch_sizes=[4, 64], targets=[0.5, 0.2], seeds=2, max_steps=2000)
 
@@ -24,12 +24,13 @@ def told(records, spec=SPEC, **outcome):
 
 def test_every_batch_size_has_its_row(records):
     lines = told(records).splitlines()
-    assert lines[0].split() == ["batch", "size", "rate", "steps", "examples", "trials", "to", "target", "0.2"]
+    assert lines[0].split() == "batch size trials steps to 0.5 steps to 0.2".split()
     for line, size in zip(lines[1:3], (4, 64), strict=True):
         here = [record for record in records if record.trial.batch_size == size]
-        rate, steps = best(here, 0.2)
-        assert line.split()[:3] == [str(size), f"{rate:.3g}", f"{steps:.4g}"]
-        assert line.split()[-1] == str(len(here))
+        assert line.split()[:2] == [str(size), str(len(here))]
+        for target in (0.5, 0.2):
+            rate, steps = best(here, target)
+            assert f"{steps:.4g} at rate {rate:.3g}" in line
     assert "results/x" in lines[-1]
 
 
@@ -62,8 +63,17 @@ def test_the_cost_is_set_against_the_winning_runs(records):
 def test_without_a_measured_run_there_is_no_cost_ratio(records):
     searched = [record for record in records if record.role == "search"]
     assert "cost:" not in told(searched)
-    assert missing_sizes(SPEC, searched) == [4, 64]
-    assert missing_sizes(SPEC, records) == []
+    assert [(point.target, point.batch_sizes) for point in missing(SPEC, searched)] == [(0.5, (4, 64)), (0.2, (4, 64))]
+    assert missing(SPEC, records) == []
+
+
+def test_a_missing_point_tells_the_lowest_loss_seen(records):
+    harder = make_spec(batch_sizes=[4, 64], targets=[0.5, 1e-9], seeds=2, max_steps=2000)
+    (point,) = missing(harder, records)
+    lowest = min(float(record.curve.loss.min()) for record in records if record.status != "diverged")
+    assert point.target == 1e-9
+    assert point.lowest <= lowest
+    assert "batch size 4, 64" in str(point)
 
 
 def test_no_records_at_all():
