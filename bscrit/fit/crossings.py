@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import log
 
 from bscrit.crossing import Crossing, meet
-from bscrit.record import Record
+from bscrit.record import Order, Record
 from bscrit.trial import CENSORED
 
 Group = tuple[tuple[str, str], ...]
@@ -85,13 +85,37 @@ def families(evidence: Evidence) -> list[Family]:
 
 
 def _against(cell: Sequence[Record], target: float) -> list[Crossing]:
-    """Crossings of the runs at one batch size, rate and role."""
-    meeting = meet([record.curve for record in cell], target)
-    if meeting is not None:
-        shares = zip(cell, meeting.runs.tolist(), strict=True)
-        return [_crossing(record, target, steps) for record, steps in shares]
-    found = []
+    """Crossings of the runs at one batch size, rate and role.
+
+    Seeds that were added later ended on their own: where all together do not meet the target, each cohort is
+    taken by itself.
+    """
+    together = _together(cell, target)
+    if together:
+        return together
+    cohorts: dict[Order, list[Record]] = defaultdict(list)
     for record in cell:
+        cohorts[record.order].append(record)
+    return [
+        crossing
+        for cohort in cohorts.values()
+        for crossing in _together(cohort, target) or _one_by_one(cohort, target)
+    ]
+
+
+def _together(records: Sequence[Record], target: float) -> list[Crossing]:
+    """Each run's share of the mean curve's crossing; none where the mean does not meet the target."""
+    meeting = meet([record.curve for record in records], target)
+    if meeting is None:
+        return []
+    shares = zip(records, meeting.runs.tolist(), strict=True)
+    return [_crossing(record, target, steps) for record, steps in shares]
+
+
+def _one_by_one(records: Sequence[Record], target: float) -> list[Crossing]:
+    """Every run alone, censored at its last step where it did not arrive."""
+    found = []
+    for record in records:
         alone = meet([record.curve], target)
         if alone is not None:
             found.append(_crossing(record, target, alone.steps))
