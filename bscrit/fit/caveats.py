@@ -31,6 +31,8 @@ CODES: Mapping[str, Callable[[Findings], Iterator[Caveat]]] = {
     "one-rate": run_caveats.one_rate,
     "coarse-rates": run_caveats.coarse_rates,
     "horizon": run_caveats.horizon,
+    "in-warmup": run_caveats.in_warmup,
+    "few-steps": run_caveats.few_steps,
     "examples-rise": curve_caveats.examples_rise,
     "wide-gaps": curve_caveats.wide_gaps,
 }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import exp, log, sqrt
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,8 @@ from bscrit.fit.likelihood import Floats
 from bscrit.fit.result import Estimate, Fit, Point, Report
 from bscrit.fit.robust import belongs
 from bscrit.fit.sample import summarise
+
+NOTHING: Mapping[float, float] = MappingProxyType({})
 
 
 def fit_crossings(
@@ -45,17 +48,21 @@ def fit_crossings(
     """
     wanted = None if targets is None else set(targets)
     chosen = tuple(row for row in rows if wanted is None or row.target in wanted)
-    evidence = Evidence(chosen, tuple(diverged), tuple(horizons), tuple(notes))
+    evidence = Evidence(chosen, tuple(diverged), tuple(horizons), notes=tuple(notes))
     return fit_evidence(evidence, source=source, unit=unit)
 
 
 def fit_evidence(evidence: Evidence, *, source: str = "", unit: str = "example") -> Report:
     """Fit every group and target of what a source says."""
-    fits = tuple(fit_family(family, evidence.horizons) for family in families(evidence))
+    fits = tuple(
+        fit_family(family, evidence.horizons, evidence.warmups) for family in families(evidence)
+    )
     return Report(source, unit, fits, evidence.notes)
 
 
-def fit_family(family: Family, horizons: Sequence[str] = ()) -> Fit:
+def fit_family(
+    family: Family, horizons: Sequence[str] = (), warmups: Mapping[float, float] = NOTHING
+) -> Fit:
     """Fit one frontier."""
     frontier = choose(family)
     rows = rows_of(frontier)
@@ -64,7 +71,7 @@ def fit_family(family: Family, horizons: Sequence[str] = ()) -> Fit:
     verdict = judge(curve)
     said = answer(curve, verdict)
     diagnostics = diagnose(curve)
-    findings = Findings(frontier, rows, keep, curve, verdict, said, diagnostics, horizons)
+    findings = Findings(frontier, rows, keep, curve, verdict, said, diagnostics, horizons, warmups)
     return Fit(
         group=dict(family.group),
         target=family.target,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from math import log
+from dataclasses import dataclass, field
+from math import ceil, log
 
 from bscrit.crossing import Crossing, meet
 from bscrit.record import Order, Record
@@ -25,12 +25,14 @@ class Evidence:
         crossings: one per run and target, in any order.
         diverged: (batch size, learning rate or None, group) of each setting at which a run diverged.
         horizons: schedules whose rates depend on the planned length of the run, as words for a caveat.
+        warmups: batch size -> steps of warm-up, where there is one.
         notes: what was left out.
     """
 
     crossings: tuple[Crossing, ...]
     diverged: tuple[Setting, ...] = ()
     horizons: tuple[str, ...] = ()
+    warmups: Mapping[float, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 
@@ -66,7 +68,17 @@ def from_records(records: Iterable[Record], targets: Sequence[float] | None = No
     failed = [record.trial.name for record in records if record.status == "failed"]
     schedules = {str(r.trial.schedule.get("use", "constant")) for r in records} - HORIZON_FREE
     notes = [f"{len(failed)} runs failed and say nothing ({', '.join(failed[:3])})"] if failed else []
-    return Evidence(tuple(crossings), tuple(dict.fromkeys(diverged)), tuple(sorted(schedules)), tuple(notes))
+    warmups = {float(r.trial.batch_size): steps for r in records if (steps := _warmup(r))}
+    return Evidence(
+        tuple(crossings), tuple(dict.fromkeys(diverged)), tuple(sorted(schedules)), warmups, tuple(notes)
+    )
+
+
+def _warmup(record: Record) -> float:
+    """Steps of warm-up of a run's schedule."""
+    schedule = record.trial.schedule
+    examples = float(schedule.get("warmup_examples", 0))
+    return float(schedule.get("warmup_steps", 0)) or float(ceil(examples / record.trial.batch_size))
 
 
 def families(evidence: Evidence) -> list[Family]:

@@ -28,6 +28,7 @@ class Findings:
         answer: estimates, as far as the verdict allows.
         diagnostics: as in diagnostics.py.
         horizons: schedules that depend on the planned length of a run.
+        warmups: batch size -> steps of warm-up.
     """
 
     frontier: Frontier
@@ -38,6 +39,7 @@ class Findings:
     answer: Answer
     diagnostics: Mapping[str, Any]
     horizons: Sequence[str]
+    warmups: Mapping[float, float]
 
     @property
     def tried(self) -> list[float]:

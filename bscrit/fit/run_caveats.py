@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import exp
+from math import exp, inf
 
 import numpy as np
 
@@ -12,6 +12,8 @@ from bscrit.fit.frontier import Tuned
 from bscrit.fit.result import Caveat
 from bscrit.fit.words import number, plural, size, sizes
 
+IN_WARMUP = 0.5  # share of a run
+FEW_STEPS = 10
 COARSE = 1.6  # ratio of neighbouring rates; tuned frontiers need sqrt 2
 
 
@@ -105,6 +107,37 @@ def horizon(f: Findings) -> Iterator[Caveat]:
         )
         hint = "use a constant schedule, or one that ends where the target is met at each batch size"
         yield Caveat("horizon", text, hint, serious=True)
+
+
+def in_warmup(f: Findings) -> Iterator[Caveat]:
+    """A warm-up of W steps adds about W/2 at every batch size: to S_min, when it is most of a run."""
+    at = [
+        (point.batch_size, f.warmups[point.batch_size])
+        for point in f.frontier.points
+        if f.warmups.get(point.batch_size, 0.0) > IN_WARMUP * _fewest(point)
+    ]
+    if at:
+        text = (
+            f"the target is met during the warm-up, or soon after it, at batch size"
+            f" {sizes([batch_size for batch_size, _ in at])} (warm-up of up to {number(max(w for _, w in at))} steps)"
+        )
+        yield Caveat("in-warmup", text, "choose a harder target, or a shorter warm-up", serious=True)
+
+
+def few_steps(f: Findings) -> Iterator[Caveat]:
+    """A table may count epochs instead of steps; those are left in peace."""
+    fewest = {point.batch_size: _fewest(point) for point in f.frontier.points}
+    at = [batch_size for batch_size, steps in fewest.items() if 1 <= steps < FEW_STEPS]
+    if at:
+        text = (
+            f"the target is met within {number(min(fewest[one] for one in at))} to"
+            f" {number(max(fewest[one] for one in at))} steps at batch size {sizes(at)}: a start, not a run"
+        )
+        yield Caveat("few-steps", text, "choose a harder target, one that takes dozens of steps", serious=True)
+
+
+def _fewest(point: Tuned) -> float:
+    return min((run.steps for run in point.runs if not run.censored), default=inf)
 
 
 def _listed(points: Sequence[Tuned]) -> str:

@@ -9,7 +9,8 @@ import numpy as np
 
 from bscrit.crossing import Crossing
 from bscrit.fit.caveats import CODES
-from bscrit.fit.core import fit_crossings
+from bscrit.fit.core import fit_crossings, fit_family
+from bscrit.fit.crossings import Evidence, families
 
 SIZES = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 
@@ -55,6 +56,26 @@ def test_serious_ones_come_first():
     serious = [caveat.serious for caveat in fit.caveats]
     assert serious == sorted(serious, reverse=True)
     assert serious[0]
+
+
+def test_in_warmup():
+    family = families(Evidence(tuple(rows(seed=1))))[0]
+    long = {float(b): 1000.0 for b in SIZES[-3:]}  # about 1000 steps are taken there
+    codes = {caveat.code: caveat for caveat in fit_family(family, warmups=long).caveats}
+    assert codes["in-warmup"].serious
+    assert "1024, 2048, 4096" in codes["in-warmup"].text
+    short = dict.fromkeys(long, 100.0)
+    assert not fit_family(family, warmups=short).caveats
+
+
+def test_few_steps():
+    few = [replace(row, steps=row.steps / 200) for row in rows(seed=1)]
+    caveat = found(few)["few-steps"]
+    assert caveat.serious
+    assert "4096" in caveat.text
+    assert "16," not in caveat.text
+    epochs = [replace(row, steps=row.steps / 1e6) for row in rows(seed=1)]
+    assert found(epochs) == {}
 
 
 def test_few_batch_sizes():
