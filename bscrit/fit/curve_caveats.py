@@ -19,6 +19,7 @@ SIGNIFICANT = 0.01
 PREFERRED = 4.0  # difference of AIC
 LINEAR = 0.98  # a power law with this exponent is perfect scaling, which the hyperbola holds too
 RISE = log(1.1)
+NEGLIGIBLE = 0.01  # scatter of ln(steps) that no one would act upon
 
 
 def few_batch_sizes(f: Findings) -> Iterator[Caveat]:
@@ -66,13 +67,15 @@ def wide_interval(f: Findings) -> Iterator[Caveat]:
     hint = (
         f"a run at batch size {size(chosen)} would help most (interval {narrower:.0%} as wide in ln B_crit)"
     )
-    yield Caveat("wide-interval", text, f"{hint}: {f.command([chosen])}; or more seeds")
+    command = f.command([chosen]) if chosen not in f.tried else ""
+    yield Caveat("wide-interval", text, f"{hint}{command}; or more seeds")
 
 
 def no_replicates(f: Findings) -> Iterator[Caveat]:
     if f.curve is not None and not f.curve.sample.replicated:
         text = "one run per batch size: seeds and tuning can't be told apart, what scatters is both"
-        yield Caveat("no-replicates", text, "repeat each batch size: `--set sweep.seeds=3`")
+        command = ": `bscrit sweep SPEC --set sweep.seeds=3`" if f.swept else ""
+        yield Caveat("no-replicates", text, f"repeat each batch size with fresh seeds{command}")
 
 
 def hangs_on_one(f: Findings) -> Iterator[Caveat]:
@@ -90,7 +93,7 @@ def hangs_on_one(f: Findings) -> Iterator[Caveat]:
 
 def lack_of_fit(f: Findings) -> Iterator[Caveat]:
     test = f.diagnostics.get("lack_of_fit")
-    if test and test["p"] < SIGNIFICANT and f.curve is not None:
+    if test and test["p"] < SIGNIFICANT and f.curve is not None and f.curve.scatter.tau > NEGLIGIBLE:
         text = (
             f"batch sizes lie {percent(f.curve.scatter.tau)} off the curve beyond what seeds explain"
             f" ({percent(f.curve.scatter.sigma)} per run; F = {number(test['f'])}, p = {test['p']:.1g});"
@@ -120,7 +123,7 @@ def power_law(f: Findings) -> Iterator[Caveat]:
     law = f.diagnostics.get("power_law")
     if law and law["aic_difference"] < -PREFERRED and abs(law["exponent"]) < LINEAR:
         text = (
-            f"a power law S ~ B^-{number(law['exponent'], 2)} describes the steps better than a hyperbola"
+            f"a power law S ~ B^{number(-law['exponent'], 2)} describes the steps better than a hyperbola"
             f" (AIC lower by {number(-law['aic_difference'], 2)})"
         )
         hint = f"check that the rate is tuned at every batch size; {f.add()}"

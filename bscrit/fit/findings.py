@@ -73,12 +73,17 @@ class Findings:
         new = self.additions
         if not new:
             return "repeat the batch sizes with more seeds"
-        return f"add batch size {sizes(new)}: {self.command(new)}"
+        return f"add batch size {sizes(new)}{self.command(new)}"
+
+    @property
+    def swept(self) -> bool:
+        """Whether the runs are of a sweep of ours, so that its commands are a remedy."""
+        return any(run.role for point in self.frontier.points for run in point.runs)
 
     def command(self, new: Sequence[float]) -> str:
-        """The command that sweeps what was tried and these batch sizes."""
+        """The command that sweeps what was tried and these batch sizes; "" for somebody else's runs."""
         listed = ",".join(size(one) for one in sorted({*self.tried, *new}))
-        return f"`bscrit sweep SPEC --set sweep.batch_sizes=[{listed}]`"
+        return f": `bscrit sweep SPEC --set sweep.batch_sizes=[{listed}]`" if self.swept else ""
 
     def _wanted(self) -> list[float]:
         tried = self.tried

@@ -16,6 +16,7 @@ from typing import Any
 from bscrit.crossing import Crossing
 from bscrit.fit.result import SCHEMA, Estimate, Fit, NoiseComparison, Point, Report
 from bscrit.fit.words import interval, number, size
+from bscrit.units import plural
 
 DEFINITIONS = (
     "B_crit takes twice the fewest steps and twice the fewest examples (McCandlish et al. 2018)",
@@ -27,6 +28,9 @@ QUANTITIES = (
     ("S_min", "s_min", "steps"),
     ("E_min", "e_min", "{units}"),
 )
+
+
+NOTHING = "not identified"
 
 
 def schema() -> dict[str, Any]:
@@ -112,27 +116,19 @@ def shown(estimate: Estimate) -> str:
         return f"not identified {interval(estimate)}"
     if estimate.low is not None:
         return f"at least {number(estimate.low)}"
-    return f"at most {number(estimate.high)}" if estimate.high is not None else "not identified"
-
-
-def plural(unit: str) -> str:
-    """
-    >>> plural("image"), plural("sequence of 512 tokens")
-    ('images', 'sequences of 512 tokens')
-    """
-    head, of, rest = unit.partition(" of ")
-    return (head if head.endswith("s") else f"{head}s") + of + rest
+    return f"at most {number(estimate.high)}" if estimate.high is not None else NOTHING
 
 
 def _block(fit: Fit, report: Report) -> list[str]:
     lines = [f"{title(fit) or report.source or 'fit'}: {fit.verdict}"]
     for label, name, unit in QUANTITIES:
-        units = unit.format(units=plural(report.unit))
-        lines.append(f"  {label:<8}{shown(getattr(fit, name))} {units}")
+        said = shown(getattr(fit, name))
+        units = "" if said == NOTHING else " " + unit.format(units=plural(report.unit))
+        lines.append(f"  {label:<9} {said}{units}")
     if fit.noise is not None:
         lines += _noise(fit.noise, report.unit)
     if fit.sigma.value is not None:
-        lines.append(f"  {'scatter':<8}{100 * fit.sigma.value:.2g} % of the steps between batch sizes")
+        lines.append(f"  {'scatter':<9} {100 * fit.sigma.value:.2g} % of the steps, of batch sizes about the curve")
     lines += _points(fit.points, report.unit)
     for caveat in fit.caveats:
         mark = "warning" if caveat.serious else "caution"
@@ -143,10 +139,10 @@ def _block(fit: Fit, report: Report) -> list[str]:
 def _noise(noise: NoiseComparison, unit: str) -> list[str]:
     names = {"identity": "B_simple", "hessian": "B_noise"}
     name = names.get(noise.metric, f"noise scale ({noise.metric})")
-    return [
-        f"  {name:<8}{shown(noise.mean)} {plural(unit)}, mean to the target; {shown(noise.ratio)} of B_crit",
-        f"          {noise.text}",
-    ]
+    lines = [f"  {name:<9} {shown(noise.mean)} {plural(unit)}, averaged over the steps up to the target"]
+    if noise.ratio.value is not None:
+        lines.append(f"  {'':<9} {shown(noise.ratio)} of B_crit")
+    return [*lines, f"  {'':<9} {noise.text}"]
 
 
 def _points(points: Sequence[Point], unit: str) -> list[str]:

@@ -111,8 +111,8 @@ class Fit:
     points: tuple[Point, ...]
     caveats: tuple[Caveat, ...] = ()
     noise: NoiseComparison | None = None
-    diagnostics: Mapping[str, Any] = field(default_factory=dict)
-    region: tuple[tuple[float, float], ...] = ()
+    diagnostics: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    region: tuple[tuple[float, float], ...] = field(default=(), repr=False)
     curve: Hyperbola | None = field(default=None, repr=False, compare=False)
 
 
@@ -131,6 +131,14 @@ class Report:
     unit: str
     fits: tuple[Fit, ...]
     notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        from bscrit.fit.report import table
+
+        return table(self)
+
+    def _repr_html_(self) -> str:
+        return str(self.table().to_html(index=False))
 
     def table(self) -> pd.DataFrame:
         """One row per fit: its group, target, verdict, and every estimate with its interval."""

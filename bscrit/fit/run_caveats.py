@@ -61,7 +61,8 @@ def never_reached(f: Findings) -> Iterator[Caveat]:
     at = [point.batch_size for point in f.frontier.points if not point.reached]
     if at:
         text = f"no run met the target at batch size {sizes(at)}; how far they got counts as a bound"
-        yield Caveat("never-reached", text, "raise sweep.max_examples, or fit an easier target")
+        longer = "raise sweep.max_examples" if f.swept else "train longer"
+        yield Caveat("never-reached", text, f"{longer}, or fit an easier target")
 
 
 def chosen_by_speed(f: Findings) -> Iterator[Caveat]:

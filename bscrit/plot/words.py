@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bscrit import units
 from bscrit.fit.result import Estimate, Fit
 from bscrit.plot.ticks import plain
 
@@ -11,13 +12,8 @@ B_CRIT = "$B_{crit}$"
 
 
 def plural(unit: str) -> str:
-    """The unit for many, safe to typeset; a long one is cut.
-
-    >>> plural("image"), plural("sequence of 512 tokens")
-    ('images', 'sequences of 512 tokens')
-    """
-    head, of, rest = unit.partition(" of ")
-    return safe(head + ("" if head.endswith("s") else "s") + of + rest, 36)
+    """The unit for many, safe to typeset; a long one is cut."""
+    return safe(units.plural(unit), 36)
 
 
 def batch_size(unit: str) -> str:
@@ -25,10 +21,10 @@ def batch_size(unit: str) -> str:
 
 
 def examples(unit: str) -> str:
-    units = plural(unit)
+    named = plural(unit)
     if unit == "example":
         return "Examples processed"
-    return f"Examples processed{' ' if len(units) < 16 else chr(10)}({units})"
+    return f"Examples processed{' ' if len(named) < 16 else chr(10)}({named})"
 
 
 def safe(text: str, longest: int = 60) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from bscrit.errors import UserError
 from bscrit.preflight import Preflight
 from bscrit.spec.training import Sgd
+from bscrit.units import plural
 
 if TYPE_CHECKING:
     from bscrit.spec import Spec
@@ -92,7 +93,7 @@ def _facts_errors(spec: Spec, facts: Preflight) -> Iterator[UserError]:
     if beyond:
         yield UserError(
             source.where("sweep", "batch_sizes"),
-            f"{_some(beyond)} is more than the data set has: {facts.examples} {facts.unit}s",
+            f"{_some(beyond)} is more than the data set has: {facts.examples} {plural(facts.unit)}",
             f"leave out the batch sizes above {facts.examples}",
         )
     if not math.isfinite(facts.untrained_loss):

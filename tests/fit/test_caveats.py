@@ -83,7 +83,7 @@ def test_few_batch_sizes():
     assert "4 batch sizes met the target: 2 degrees" in four["few-batch-sizes"].text
     assert not four["few-batch-sizes"].serious
     assert three["few-batch-sizes"].serious
-    assert "sweep.batch_sizes=[16," in three["few-batch-sizes"].hint
+    assert "add batch size 8192" in three["few-batch-sizes"].hint
 
 
 def test_needs_larger_says_where():
@@ -131,6 +131,12 @@ def test_knee_shape():
     assert "sharper" in found(sharp)["knee-shape"].text
     soft = [Crossing(float(b), 1000 * (1 + (256 / b) ** 0.7) ** (1 / 0.7)) for b in SIZES]
     assert "softer" in found(soft)["knee-shape"].text
+
+
+def test_commands_are_a_remedy_for_sweeps_alone():
+    swept = found(rows(sizes=SIZES[:3], role="measure"))["few-batch-sizes"]
+    assert "`bscrit sweep SPEC --set sweep.batch_sizes=[16,32,64," in swept.hint
+    assert "bscrit sweep" not in found(rows(sizes=SIZES[:3]))["few-batch-sizes"].hint
 
 
 def test_power_law():

@@ -77,7 +77,7 @@ class TestTable:
     def test_units_target_and_definitions(self):
         text = table(report())
         assert text.startswith("model 85M, target 3.42: identified\n")
-        assert "B_crit  2,190 [1,900, 2,530] sequences" in text
+        assert "B_crit    2,190 [1,900, 2,530] sequences" in text
         assert "S_min   1,290 [1,170, 1,420] steps" in text
         assert "twice the fewest steps and twice the fewest examples" in text
         assert "20 % more examples" in text
@@ -85,9 +85,9 @@ class TestTable:
         assert "hint: " in text
 
     def test_bounds_and_nothing(self):
-        assert "B_crit  at least" in table(report("lower bound"))
-        assert "B_crit  at most" in table(report("upper bound"))
-        assert "B_crit  not identified" in table(report("too few"))
+        assert "B_crit    at least" in table(report("lower bound"))
+        assert "B_crit    at most" in table(report("upper bound"))
+        assert "B_crit    not identified" in table(report("too few"))
         assert table(report("nothing")).splitlines()[-1] == "nothing to fit"
 
     def test_censored_points_are_bounds(self):
