@@ -78,7 +78,7 @@ class TestTable:
         text = table(report())
         assert text.startswith("model 85M, target 3.42: identified\n")
         assert "B_crit    2,190 [1,900, 2,530] sequences" in text
-        assert "S_min   1,290 [1,170, 1,420] steps" in text
+        assert "S_min     1,290 [1,170, 1,420] steps" in text
         assert "twice the fewest steps and twice the fewest examples" in text
         assert "20 % more examples" in text
         assert "note: one row was left out" in text
