@@ -82,7 +82,8 @@ def test_every_toml_block_is_a_spec(tmp_path: Path):
     assert blocks
     for block in blocks:
         spec = parse_spec(tomllib.loads(block), folder=tmp_path)
-        assert spec.optimizer_at(64)["beta2"] == pytest.approx(0.95)
+        assert spec.optimizer_at(64)["beta2"] == pytest.approx(0.99)
+        assert spec.optimizer_at(4096)["beta2"] == 0.9
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

@@ -43,7 +43,7 @@ def start(tmp_path, monkeypatch):
 
 
 def answer(executor, code=""):
-    executor.submit({"code": code})
+    executor.submit({"call": "train", "code": code})
     return wait(executor)[0]
 
 
@@ -70,7 +70,7 @@ def test_a_worker_stays_warm(start):
 
 def test_workers_answer_in_any_order(start):
     executor = start(2)
-    slow, fast = executor.submit({"code": "time.sleep(0.5)"}), executor.submit({"code": ""})
+    slow, fast = executor.submit({"call": "train", "code": "time.sleep(0.5)"}), executor.submit({"call": "train", "code": ""})
     assert [one.request for one in wait(executor, 2)] == [fast, slow]
 
 
@@ -134,7 +134,7 @@ def test_errors_keep_their_kind(start):
 def test_closing_ends_idle_and_stubborn_workers_and_what_they_started(start):
     executor = start(2)
     pids = [one.done["done"] for one in _both(executor)]
-    executor.submit({"code": "subprocess.Popen(['sleep', '60']); time.sleep(60)"})
+    executor.submit({"call": "train", "code": "subprocess.Popen(['sleep', '60']); time.sleep(60)"})
     time.sleep(0.3)
     began = time.monotonic()
     executor.close()
@@ -142,9 +142,22 @@ def test_closing_ends_idle_and_stubborn_workers_and_what_they_started(start):
     assert not any(alive(pid) for pid in pids)
 
 
+def test_what_has_nothing_to_keep_is_not_waited_for(start, monkeypatch):
+    """A preflight that downloads, when somebody presses Ctrl-C."""
+    monkeypatch.setattr(local, "GRACE_SECONDS", 60.0)
+    executor = start()
+    pid = answer(executor).done["done"]
+    executor.submit({"call": "preflight", "code": "time.sleep(60)"})
+    time.sleep(0.1)
+    began = time.monotonic()
+    executor.close()
+    assert time.monotonic() - began < 5
+    assert not alive(pid)
+
+
 def _both(executor):
-    executor.submit({"code": "time.sleep(0.1)"})
-    executor.submit({"code": "time.sleep(0.1)"})
+    executor.submit({"call": "train", "code": "time.sleep(0.1)"})
+    executor.submit({"call": "train", "code": "time.sleep(0.1)"})
     return wait(executor, 2)
 
 

@@ -49,7 +49,7 @@ class Local:
         worker = self._workers[place]
         if worker.process.poll() is not None:
             worker = self._workers[place] = self._start(place)
-        worker.request = next(self._numbers)
+        worker.request, worker.keeps = next(self._numbers), request["call"] == "train"
         assert worker.process.stdin is not None
         # A worker that dies right now is found dead by the next poll.
         with contextlib.suppress(BrokenPipeError):
@@ -76,7 +76,8 @@ class Local:
         for worker in self._workers:
             if worker.request is None:
                 worker.process.terminate()
-            worker.end(max(deadline - time.monotonic(), 0.1))
+            has_time = worker.request is None or worker.keeps
+            worker.end(max(deadline - time.monotonic(), 0.1) if has_time else 0.0)
             if worker.process.stdout is not None:
                 worker.process.stdout.close()
 
@@ -99,6 +100,7 @@ class Local:
 class _Worker:
     process: subprocess.Popen[bytes]
     request: int | None = None
+    keeps: bool = False
     received: bytes = b""
 
     @property
