@@ -70,7 +70,7 @@ def sweep(
     raise typer.Exit(command.sweep(spec, out, settings or [], dry_run))
 
 
-_TARGETS = typer.Option(metavar="A,B,C", help="Losses (or another metric) to fit; all where left out.")
+_TARGETS = typer.Option(metavar="A,B,C", help="Losses (or another metric) to fit; curves need them, else all are fitted.")
 _COLUMNS = typer.Option(metavar="ROLE=COLUMN", help="Map a column, as steps=iter; repeatable.")
 _BY = typer.Option(metavar="COLUMN", help="Fit each value of this column on its own; repeatable.")
 _DIRECTION = typer.Option(metavar="down|up", help="Where a metric gets better, if its name does not say.")
@@ -143,7 +143,11 @@ def plot(
         str, typer.Option("--format", metavar="png,svg,pdf", help="Formats, separated by commas.")
     ] = "png",
     figures: Annotated[
-        list[str] | None, typer.Option("--figure", metavar="NAME", help="Only this figure; repeatable.")
+        list[str] | None, typer.Option(
+            "--figure",
+            metavar="NAME",
+            help="Only this one of frontier, steps, rates, best_rate, curves, noise; repeatable.",
+        ),
     ] = None,
     targets: Annotated[str | None, _TARGETS] = None,
     columns: Annotated[list[str] | None, _COLUMNS] = None,

@@ -11,9 +11,12 @@ from bscrit.errors import UserError
 from bscrit.fit.command import Options, read
 from bscrit.fit.rates import RateLaw, fit_rates
 from bscrit.fit.result import Report
+from bscrit.fit.source import asked_for
 from bscrit.plot.draw import draw
 from bscrit.record import Record
 from bscrit.results import is_results, read_results
+
+FROM_TABLES = ("frontier", "steps")
 
 
 def run(
@@ -25,7 +28,10 @@ def run(
     logging.getLogger("fontTools").setLevel(logging.WARNING)
     report = read([source], options)
     folder = Path(source)
-    records = read_results(folder) if is_results(folder) else []
+    records = asked_for(folder, read_results(folder))[0] if is_results(folder) else []
+    if not records and not figures:
+        figures = FROM_TABLES
+        print("a table gives the figures frontier and steps; others need a sweep's results", file=sys.stderr)
     out = out or (folder / "figures" if is_results(folder) else Path("figures"))
     paths = draw(report, records, out, formats, figures or None, law=_law(report, records))
     if not paths:

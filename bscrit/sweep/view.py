@@ -147,7 +147,7 @@ def _name(cohort: Cohort) -> str:
 def _lanes(cohort: Cohort) -> str:
     rates = sorted({trial.lr for trial in cohort.trials})
     if len(rates) == 1:
-        return f"{len(cohort.trials)} seeds at rate {rates[0]:.3g}"
+        return f"{len(cohort.trials)} seed{'s' * (len(cohort.trials) > 1)} at rate {rates[0]:.3g}"
     return f"{len(rates)} rates from {rates[0]:.3g} to {rates[-1]:.3g}"
 
 
