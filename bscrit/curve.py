@@ -73,5 +73,5 @@ def read_curve(path: Path) -> Curve:
 
 def curve_line(step: int, examples: int, loss: float, batch_size: int, lr: float, seconds: float) -> str:
     """One line of curve.csv, with all the digits of the loss."""
-    shown = repr(loss) if math.isfinite(loss) else "nan"
+    shown = repr(float(loss)) if math.isfinite(loss) else "nan"
     return f"{step},{examples},{shown},{batch_size},{lr:.9g},{seconds:.3f}\n"

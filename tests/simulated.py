@@ -120,7 +120,9 @@ def disturbed(problem: Quadratic, spec: Spec, rng: np.random.Generator, trouble:
         shuffled = [list(done.values())[row] for row in rng.permutation(len(done))]
         busy = {trial.name for cohort in running for trial in cohort.trials}
         killed = rng.random() < trouble
-        upcoming = [cohort for cohort in plan(spec, FACTS, shuffled) if not busy & {t.name for t in cohort.trials}]
+        upcoming = [
+            cohort for cohort in plan(spec, FACTS, shuffled) if not busy & {t.name for t in cohort.trials}
+        ]
         for cohort in upcoming[: slots - len(running)]:
             if killed:  # before its worker heard of it
                 _begin(cohort, done, int(rng.integers(len(cohort.trials))))

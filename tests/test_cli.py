@@ -55,7 +55,9 @@ def python(code):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["sweep", "--help"], ["fit", "--help"], ["plot", "--help"], ["--version"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["sweep", "--help"], ["fit", "--help"], ["plot", "--help"], ["--version"]]
+)
 def test_help_imports_nothing_heavy(arguments):
     code = f"""
 import sys
@@ -115,7 +117,10 @@ def test_a_dry_run_prints_the_plan_and_its_largest_cost_and_leaves_nothing(run, 
     assert lines[0] == "tiny: quadratic, 10 parameters, data: drawn without end"
     assert "untrained loss 1.464; targets 0.5, 0.2" in lines
     assert "batch sizes 4, 32 [examples]" in lines
-    assert "  batch size 4: search, rates 0.00156, 0.00625, 0.025, 0.1, 0.4, 1.6, 6.4; 1 seed, at most 5000 steps each" in lines
+    assert (
+        "  batch size 4: search, rates 0.00156, 0.00625, 0.025, 0.1, 0.4, 1.6, 6.4; 1 seed, at most 5000 steps each"
+        in lines
+    )
     assert lines[-1].startswith("at most ")
 
 
@@ -139,7 +144,16 @@ def test_a_dry_run_shows_the_schedule_in_steps_at_every_batch_size(run, spec):
 
 
 def test_set_overrides_keys(run, spec, tmp_path):
-    code, _, _ = run("sweep", spec, "--set", "sweep.batch_sizes=[8]", "--set", "sweep.seeds = 1", "--set", "sweep.targets=[0.4]")
+    code, _, _ = run(
+        "sweep",
+        spec,
+        "--set",
+        "sweep.batch_sizes=[8]",
+        "--set",
+        "sweep.seeds = 1",
+        "--set",
+        "sweep.targets=[0.4]",
+    )
     assert code == 0
     names = [path.name for path in (tmp_path / "results" / "tiny" / "trials").iterdir()]
     assert {name[:6] for name in names} == {"b00008"}

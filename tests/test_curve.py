@@ -42,7 +42,9 @@ def test_going_on_after_a_torn_line_keeps_what_follows(tmp_path):
 
 
 def test_zeros_of_a_lost_block_are_no_evaluation(tmp_path):
-    (tmp_path / "curve.csv").write_bytes(HEADER.encode() + b"\n" + lines()[0].encode() + b"\0" * 40 + b"\nnan,1,1,1,1,1\n")
+    (tmp_path / "curve.csv").write_bytes(
+        HEADER.encode() + b"\n" + lines()[0].encode() + b"\0" * 40 + b"\nnan,1,1,1,1,1\n"
+    )
     assert read_curve(tmp_path / "curve.csv").steps.tolist() == [0]
 
 

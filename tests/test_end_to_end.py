@@ -165,7 +165,9 @@ def test_two_sweeps_at_once_in_one_folder(spec, tmp_path, undisturbed):
 
 
 def test_a_workload_that_raises_is_a_row_for_each_trial_with_its_log(tmp_path):
-    spec = write_spec(tmp_path / "own", batch="if step == 3 and size == 8: raise ZeroDivisionError('in my code')")
+    spec = write_spec(
+        tmp_path / "own", batch="if step == 3 and size == 8: raise ZeroDivisionError('in my code')"
+    )
     code, out, err = run(spec, tmp_path / "out")
     assert code == 1
     rows = [line for line in out.splitlines() if line.startswith("failed: ")]
@@ -199,7 +201,9 @@ def test_a_user_s_own_sweep_that_prints_threads_and_draws(tmp_path):
 
 def test_the_example_of_a_user_s_own_class(tmp_path):
     spec = Path(__file__).parent.parent / "sweeps" / "own" / "own.toml"
-    code, out, _ = run(spec, tmp_path / "out", "--set", "sweep.batch_sizes=[32, 512]", "--set", "sweep.seeds=1")
+    code, out, _ = run(
+        spec, tmp_path / "out", "--set", "sweep.batch_sizes=[32, 512]", "--set", "sweep.seeds=1"
+    )
     assert code == 0
     assert "points" in out
 
@@ -228,7 +232,9 @@ def test_a_full_disk_is_one_clear_error_and_what_is_finished_is_kept(spec, tmp_p
     """Where disks may be mounted, one of 300 kB."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", disk], capture_output=True, check=False)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", disk], capture_output=True, check=False
+    )
     if mounted.returncode:
         pytest.skip("no disk can be mounted here")
     try:

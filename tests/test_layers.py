@@ -64,7 +64,11 @@ def violations(source: str, module: str) -> set[str]:
         there = floor(name)
         allowed = ALLOWED[here] | {here}
         is_floor = name in {f"bscrit.{known}" for known in ALLOWED}
-        if there not in allowed and not is_floor and not any(f"{name}.".startswith(f"bscrit.{a}.") for a in allowed):
+        if (
+            there not in allowed
+            and not is_floor
+            and not any(f"{name}.".startswith(f"bscrit.{a}.") for a in allowed)
+        ):
             wrong.add(name)
         if is_floor and there not in allowed and not any(a.startswith(f"{there}.") for a in allowed):
             wrong.add(name)

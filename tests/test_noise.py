@@ -105,7 +105,9 @@ def test_samples_that_are_not_finite_are_dropped_and_counted(tmp_path):
 
 
 def test_samples_of_which_none_is_finite_are_counted_too(tmp_path):
-    (tmp_path / "noise.csv").write_text("".join([HEADER + "\n", *lines([(0, math.nan, 1), (0, math.nan, 1)])]))
+    (tmp_path / "noise.csv").write_text(
+        "".join([HEADER + "\n", *lines([(0, math.nan, 1), (0, math.nan, 1)])])
+    )
     samples = read_noise(tmp_path / "noise.csv")
     assert len(samples) == 0
     assert samples.dropped == 1, "a step that was written twice is one sample"

@@ -18,7 +18,9 @@ def folder(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("use", [*BUILT_IN_WORKLOADS, "mine:Mine", "mine:make", "package.inner:Deep", "json:loads"])
+@pytest.mark.parametrize(
+    "use", [*BUILT_IN_WORKLOADS, "mine:Mine", "mine:make", "package.inner:Deep", "json:loads"]
+)
 def test_names_that_lead_somewhere(folder, use):
     assert workload_problem(use, folder) is None
     assert not {"mine", "package", "package.inner"} & set(sys.modules)
@@ -45,7 +47,13 @@ def test_names_that_lead_nowhere(folder, use, what, remedy):
 
 @pytest.mark.parametrize(
     "code",
-    ["from elsewhere import *", "if True:\n    Mine = 1", "def broken(:", "Mine = type('Mine', (), {})\n", ""],
+    [
+        "from elsewhere import *",
+        "if True:\n    Mine = 1",
+        "def broken(:",
+        "Mine = type('Mine', (), {})\n",
+        "",
+    ],
 )
 def test_a_file_whose_names_cannot_be_told_by_reading_is_left_to_the_worker(tmp_path, code):
     (tmp_path / "mine.py").write_text(code)

@@ -164,7 +164,11 @@ class _Cohort:
             _sync(self.lanes[row].curve_file)
             _sync(self.lanes[row].noise_file)
         with replacing(self.checkpoint) as stream:
-            torch.save(state, stream)
+            try:
+                torch.save(state, stream)
+            except RuntimeError as error:
+                # On a full disk it complains about its own format, and keeps the reason to itself.
+                raise error.__context__ if isinstance(error.__context__, OSError) else error
         self.saved = time.monotonic()
 
     def _saved(self) -> dict[str, Any] | None:

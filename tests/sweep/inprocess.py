@@ -15,7 +15,9 @@ class InProcess:
         trouble: called with (number, request) before a request; an Answer stands in for it.
     """
 
-    def __init__(self, slots: int = 2, trouble: Callable[[int, dict], Answer | None] = lambda n, r: None) -> None:
+    def __init__(
+        self, slots: int = 2, trouble: Callable[[int, dict], Answer | None] = lambda n, r: None
+    ) -> None:
         self.slots = slots
         self.trouble = trouble
         self.requests: list[dict] = []
@@ -80,7 +82,13 @@ def small_spec(**keys):
     """A sweep of a small quadratic that takes a second."""
     tables = {
         "workload": {"use": "quadratic", "dimensions": 10},
-        "sweep": {"batch_sizes": [4, 32], "targets": [0.5, 0.1], "seeds": 2, "max_examples": 30_000, "max_steps": 800},
+        "sweep": {
+            "batch_sizes": [4, 32],
+            "targets": [0.5, 0.1],
+            "seeds": 2,
+            "max_examples": 30_000,
+            "max_steps": 800,
+        },
         "noise": {"source": "none"},
         "compute": {"workers": 2, "device": "cpu", "lanes": "loop"},
     }

@@ -111,7 +111,9 @@ def test_an_exception_in_training_is_a_failure_of_its_cohort(run):
         return Answer(number, error=("", "ValueError: in user code", ""), by="trial") if number == 1 else None
 
     outcome, executor = run(executor=InProcess(trouble=raising))
-    assert executor.trained[0] == executor.trained[1], "the same cohort again, before anything is planned on it"
+    assert executor.trained[0] == executor.trained[1], (
+        "the same cohort again, before anything is planned on it"
+    )
     assert outcome.given_up == {}
 
 
@@ -134,7 +136,10 @@ def test_a_preflight_that_fails_names_the_log(run, tmp_path):
     ("keys", "expected"),
     [
         ({"sweep": {"targets": [99.0, 0.1]}}, "99 is met before training"),
-        ({"workload": {"use": "classifier", "data": "digits", "dimensions": 1}}, "is not a setting of 'classifier'"),
+        (
+            {"workload": {"use": "classifier", "data": "digits", "dimensions": 1}},
+            "is not a setting of 'classifier'",
+        ),
         ({"workload": {"start": 1e30}}, "its evaluation before training is inf"),
     ],
 )

@@ -12,20 +12,22 @@ import pytest
 from bscrit.sweep.executors import local
 from bscrit.sweep.executors.local import Local, explain_exit
 
-STAND_IN = '''
+STAND_IN = """
 import json, os, signal, subprocess, sys, time
 for line in sys.stdin:
     request = json.loads(line)
     exec(request["code"])
     sys.stdout.write(json.dumps({"done": os.getpid()}) + "\\n")
     sys.stdout.flush()
-'''
+"""
 
 
 @pytest.fixture
 def start(tmp_path, monkeypatch):
     """An executor whose workers run what they are told, without torch."""
-    (tmp_path / "stand_in").write_text("#!/bin/sh\nshift 2\nexec " + sys.executable + f" {tmp_path}/stand_in.py $@\n")
+    (tmp_path / "stand_in").write_text(
+        "#!/bin/sh\nshift 2\nexec " + sys.executable + f" {tmp_path}/stand_in.py $@\n"
+    )
     (tmp_path / "stand_in").chmod(0o755)
     (tmp_path / "stand_in.py").write_text(STAND_IN)
     monkeypatch.setattr(local.sys, "executable", str(tmp_path / "stand_in"))
@@ -70,7 +72,10 @@ def test_a_worker_stays_warm(start):
 
 def test_workers_answer_in_any_order(start):
     executor = start(2)
-    slow, fast = executor.submit({"call": "train", "code": "time.sleep(0.5)"}), executor.submit({"call": "train", "code": ""})
+    slow, fast = (
+        executor.submit({"call": "train", "code": "time.sleep(0.5)"}),
+        executor.submit({"call": "train", "code": ""}),
+    )
     assert [one.request for one in wait(executor, 2)] == [fast, slow]
 
 
@@ -97,7 +102,9 @@ def test_a_worker_that_died_between_two_requests_is_replaced(start):
 def test_a_death_is_seen_although_what_the_worker_started_holds_its_output_open(start):
     """As the processes of a data loader do: without an end of the output there was waiting for ever."""
     executor = start()
-    code = "print(json.dumps(subprocess.Popen(['sleep', '60']).pid), file=sys.stderr, flush=True); os._exit(3)"
+    code = (
+        "print(json.dumps(subprocess.Popen(['sleep', '60']).pid), file=sys.stderr, flush=True); os._exit(3)"
+    )
     dead = answer(executor, code)
     assert dead.error[1] == "the worker ended with exit status 3"
     child = int((executor._log).read_text().strip())
@@ -107,7 +114,9 @@ def test_a_death_is_seen_although_what_the_worker_started_holds_its_output_open(
 
 def test_the_last_words_of_a_worker_are_heard(start):
     executor = start()
-    last = answer(executor, "sys.stdout.write(json.dumps({'done': 7}) + chr(10)); sys.stdout.flush(); os._exit(0)")
+    last = answer(
+        executor, "sys.stdout.write(json.dumps({'done': 7}) + chr(10)); sys.stdout.flush(); os._exit(0)"
+    )
     assert last.done == {"done": 7}
 
 

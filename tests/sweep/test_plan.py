@@ -58,7 +58,9 @@ def test_a_plan_does_not_depend_on_the_order_of_records(finished):
 
 
 def test_search_and_measurement_share_no_seed(finished):
-    seeds = {role: {r.trial.seed for r in finished.values() if r.role == role} for role in ("search", "measure")}
+    seeds = {
+        role: {r.trial.seed for r in finished.values() if r.role == role} for role in ("search", "measure")
+    }
     assert seeds["measure"] == {0, 1, 2}
     assert min(seeds["search"]) >= SEARCH_SEEDS
 
@@ -122,7 +124,9 @@ def test_more_budget_repeats_what_it_had_cut_short_and_nothing_else():
     for record in added(before, after):
         known = before.get(record.trial.name)
         assert known is None or known.status == "exhausted"
-    assert all(any(r.trial.batch_size == size and r.status == "reached" for r in after.values()) for size in SIZES)
+    assert all(
+        any(r.trial.batch_size == size and r.status == "reached" for r in after.values()) for size in SIZES
+    )
 
 
 def test_less_budget_plans_nothing(finished):
@@ -151,7 +155,8 @@ def test_other_data_are_other_trials(finished):
 def test_settings_that_are_equal_in_python_but_not_in_their_key_are_other_trials(finished):
     """1 == 1.0, yet their folders differ: taking one for the other planned the same cohort for ever."""
     odd = [
-        Record(replace(r.trial, settings={"power": 1}), r.order, "running") for r in list(finished.values())[:3]
+        Record(replace(r.trial, settings={"power": 1}), r.order, "running")
+        for r in list(finished.values())[:3]
     ]
     assert not any(asked_for(spec(), FACTS, record) for record in odd)
 
@@ -162,7 +167,10 @@ CASES = {
     "grid": (PROBLEM, spec(learning_rate=GRID, targets=[0.2, 0.05])),
     "rule": (PROBLEM, spec(learning_rate=RULE)),
     "seeds are lost": (BRITTLE, spec()),
-    "momentum": (replace(PROBLEM, momentum=0.8), spec(optimizer={"use": "sgd", "momentum": 0.8}, targets=[0.2])),
+    "momentum": (
+        replace(PROBLEM, momentum=0.8),
+        spec(optimizer={"use": "sgd", "momentum": 0.8}, targets=[0.2]),
+    ),
     "a budget of few steps": (PROBLEM, spec(max_steps=12)),
 }
 
@@ -303,7 +311,10 @@ def test_repeats_are_capped_and_searches_know_their_incumbents(finished):
 
 
 def test_noise_is_measured_where_a_batch_can_be_cut():
-    data = {"workload": {"use": "least_squares"}, "sweep": {"batch_sizes": [1, 7, 64], "targets": [0.1], "max_examples": 10**6}}
+    data = {
+        "workload": {"use": "least_squares"},
+        "sweep": {"batch_sizes": [1, 7, 64], "targets": [0.1], "max_examples": 10**6},
+    }
     from bscrit.spec import parse_spec
 
     noisy = parse_spec({**data, "noise": {"parts": 4}})

@@ -38,7 +38,9 @@ def test_trials_are_counted_by_status_reused_and_new(records):
     new = {record.trial.name for record in records[:3]}
     text = told(records, new=new)
     counts = [sum(r.status == status for r in records) for status in ("reached", "stopped", "diverged")]
-    listed = ", ".join(f"{n} {s}" for n, s in zip(counts, ("reached", "stopped", "diverged"), strict=True) if n)
+    listed = ", ".join(
+        f"{n} {s}" for n, s in zip(counts, ("reached", "stopped", "diverged"), strict=True) if n
+    )
     assert f"{len(records)} trials: {listed}; {len(records) - 3} reused, 3 new" in text
 
 
@@ -63,7 +65,10 @@ def test_the_cost_is_set_against_the_winning_runs(records):
 def test_without_a_measured_run_there_is_no_cost_ratio(records):
     searched = [record for record in records if record.role == "search"]
     assert "cost:" not in told(searched)
-    assert [(point.target, point.batch_sizes) for point in missing(SPEC, searched)] == [(0.5, (4, 64)), (0.2, (4, 64))]
+    assert [(point.target, point.batch_sizes) for point in missing(SPEC, searched)] == [
+        (0.5, (4, 64)),
+        (0.2, (4, 64)),
+    ]
     assert missing(SPEC, records) == []
 
 

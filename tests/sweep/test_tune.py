@@ -115,7 +115,12 @@ def test_when_none_arrives_the_search_closes_in_on_the_lowest_loss_and_says_so()
 
 
 def test_what_a_diverged_lane_had_reached_before_does_not_count():
-    lanes = [Lane(0.2, "diverged", math.inf), bowl(0.1), Lane(0.05, "slow", 300.0, 0.3), Lane(0.07, "slow", 200.0, 0.2)]
+    lanes = [
+        Lane(0.2, "diverged", math.inf),
+        bowl(0.1),
+        Lane(0.05, "slow", 300.0, 0.3),
+        Lane(0.07, "slow", 200.0, 0.2),
+    ]
     found = tune(lanes, fine=False)
     assert isinstance(found, Tuned)
     assert found.bracket[-1] == 0.2

@@ -158,5 +158,18 @@ def test_live_on_a_terminal_of_any_width(records, monkeypatch):
 
 
 def test_counts_and_durations():
-    assert [short(n) for n in (0, 999, 1000, 1.5e9, 2e12, float("inf"))] == ["0", "999", "1k", "1.5G", "2T", "-"]
-    assert [duration(s) for s in (0.4, 59.4, 59.6, 3599, 3600)] == ["0 s", "59 s", "1 min 0 s", "59 min 59 s", "1 h 0 min"]
+    assert [short(n) for n in (0, 999, 1000, 1.5e9, 2e12, float("inf"))] == [
+        "0",
+        "999",
+        "1k",
+        "1.5G",
+        "2T",
+        "-",
+    ]
+    assert [duration(s) for s in (0.4, 59.4, 59.6, 3599, 3600)] == [
+        "0 s",
+        "59 s",
+        "1 min 0 s",
+        "59 min 59 s",
+        "1 h 0 min",
+    ]

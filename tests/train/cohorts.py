@@ -8,9 +8,7 @@ from bscrit.trial import Trial
 from bscrit.workloads.quadratic import Quadratic
 
 SETTINGS = {"dimensions": 30}
-ORDER = Order(
-    "search", 0, lanes=((0.4, 7), (0.1, 7), (0.2, 7), (50.0, 7)), targets=(0.5, 0.1), max_steps=400
-)
+ORDER = Order("search", 0, lanes=((0.4, 7), (0.1, 7), (0.2, 7), (50.0, 7)), targets=(0.5, 0.1), max_steps=400)
 
 
 def workload():

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import resource
 import shutil
 from dataclasses import replace
 
@@ -9,9 +10,10 @@ import numpy as np
 import pytest
 import torch
 from cohorts import ORDER, begun, told, workload
-from small import mlp, regression
+from small import Regression, mlp, regression
 
 from bscrit.curve import read_curve
+from bscrit.errors import UserError
 from bscrit.record import begin, read_record
 from bscrit.train import loop
 from bscrit.train.loop import train
@@ -129,6 +131,26 @@ def test_a_checkpoint_torn_at_any_byte_starts_the_cohort_anew(tmp_path):
         assert told(folders) == told(undisturbed)
 
 
+@pytest.mark.parametrize("width", [60, 600, 6000])
+def test_a_checkpoint_that_does_not_fit_on_the_disk_is_a_sentence_and_the_former_one_stays(tmp_path, width):
+    def wide():
+        return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(72, width), torch.nn.Linear(width, 3))
+
+    order = replace(NETWORK, lanes=NETWORK.lanes[:1], noise_every=0)
+    folders = begun(tmp_path, order, 8)
+    assert not train(folders, Regression(wide), {}, after(3))
+    before = (folders[0] / "checkpoint.pt").read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (15_000, hard))
+    try:
+        with pytest.raises(UserError, match=r"checkpoint\.pt: File too large\n  hint: "):
+            train(folders, Regression(wide), {}, after(5))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (folders[0] / "checkpoint.pt").read_bytes() == before
+    assert len(list(folders[0].iterdir())) == 4
+
+
 def test_a_checkpoint_to_which_no_curve_leads_is_not_used(tmp_path):
     """One of a former order, whose lanes were begun anew in between."""
     undisturbed, folders = begun(tmp_path / "a"), begun(tmp_path / "b")
@@ -166,7 +188,9 @@ def test_micro_batches_change_the_curve_by_rounding_only(tmp_path, micro_batch):
     train(whole, regression("mlp"), {})
     train(parts, regression("mlp"), {})
     for one, other in zip(whole, parts, strict=True):
-        assert read_curve(one / "curve.csv").loss == pytest.approx(read_curve(other / "curve.csv").loss, rel=1e-9)
+        assert read_curve(one / "curve.csv").loss == pytest.approx(
+            read_curve(other / "curve.csv").loss, rel=1e-9
+        )
     assert read_record(parts[0]).facts["micro_batch"] == micro_batch
 
 
@@ -182,7 +206,10 @@ def test_lanes_do_not_change_each_other(tmp_path):
 
 
 def test_noise_samples_change_nothing(tmp_path):
-    with_noise, without = begun(tmp_path / "a", NETWORK, 8), begun(tmp_path / "b", replace(NETWORK, noise_every=0), 8)
+    with_noise, without = (
+        begun(tmp_path / "a", NETWORK, 8),
+        begun(tmp_path / "b", replace(NETWORK, noise_every=0), 8),
+    )
     train(with_noise, regression("mlp"), {})
     train(without, regression("mlp"), {})
     assert [one[5][:3] for one in told(with_noise)] == [one[5][:3] for one in told(without)]

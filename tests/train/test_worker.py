@@ -108,10 +108,14 @@ def test_an_interrupted_cohort_goes_on_in_another_process_bit_for_bit(start, tmp
         process.wait(10)
     train(folders, workload(), {})
     keep = [(lr, seed, status, reason, curves) for lr, seed, status, reason, _, curves in told(folders)]
-    assert keep == [(lr, seed, status, reason, curves) for lr, seed, status, reason, _, curves in told(undisturbed)]
+    assert keep == [
+        (lr, seed, status, reason, curves) for lr, seed, status, reason, _, curves in told(undisturbed)
+    ]
 
 
-NOISY = "print('to output', flush=True); os.write(1, b'raw'); print(repr(sys.stdin.readline()), file=sys.stderr)"
+NOISY = (
+    "print('to output', flush=True); os.write(1, b'raw'); print(repr(sys.stdin.readline()), file=sys.stderr)"
+)
 
 
 def test_what_a_workload_prints_and_reads_stays_out_of_the_conversation(start, tmp_path):

@@ -1,0 +1,102 @@
+"""From a results folder to a report: what belongs to its spec, and what is not there yet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from simulated import FACTS, Quadratic, make_spec, sweep
+
+from bscrit.curve import HEADER, curve_line
+from bscrit.errors import UserError
+from bscrit.files import write_json, write_text
+from bscrit.fit.source import asked_for, fit
+from bscrit.record import Record, begin, end
+from bscrit.results import read_results
+
+SPEC = make_spec(batch_sizes=[4, 16, 64, 256, 1024], targets=[0.5, 0.2], seeds=3, max_steps=3000)
+
+
+@pytest.fixture(scope="module")
+def records() -> list[Record]:
+    return list(sweep(Quadratic(), SPEC).values())
+
+
+def write(folder: Path, records: list[Record], spec=SPEC) -> Path:
+    """A results folder as a sweep leaves it."""
+    (folder / "trials").mkdir(parents=True, exist_ok=True)
+    write_text(folder / "spec.toml", spec.source.to_toml())
+    write_json(folder / "preflight.json", {**FACTS.to_dict(), "untrained_loss": 2.59, "unit": "image"})
+    for record in records:
+        trial = folder / "trials" / record.trial.name
+        begin(trial, record.trial, record.order)
+        c = record.curve
+        rows = zip(c.steps, c.examples, c.loss, strict=True)
+        lines = [curve_line(int(s), int(e), loss, record.trial.batch_size, record.trial.lr, 0.0) for s, e, loss in rows]
+        (trial / "curve.csv").write_text(HEADER + "\n" + "".join(lines))
+        if record.finished:
+            end(trial, record.status, record.reason, {"steps": int(c.steps[-1])})
+    return folder
+
+
+def test_a_finished_sweep(tmp_path, records):
+    report = fit(write(tmp_path / "r", records))
+    assert [found.target for found in report.fits] == [0.5, 0.2]
+    assert [found.verdict for found in report.fits] == ["identified"] * 2
+    assert report.unit == "image"
+    assert report.notes == ()
+
+
+def test_targets_that_the_sweep_did_not_ask_for(tmp_path, records):
+    (found,) = fit(write(tmp_path / "r", records), targets=[0.3]).fits
+    easier, harder = (one.b_crit.value for one in fit(tmp_path / "r").fits)
+    assert easier < found.b_crit.value < harder
+
+
+def test_trials_of_another_optimizer_are_left_out_and_told(tmp_path, records):
+    folder = write(tmp_path / "r", records)
+    before = fit(folder)
+    other = make_spec(optimizer={"use": "sgd", "momentum": 0.9}, batch_sizes=[4, 16], targets=[0.5, 0.2], seeds=3)
+    strangers = list(sweep(Quadratic(momentum=0.9), other).values())
+    write(folder, strangers)
+    after = fit(folder)
+    assert after.fits == before.fits
+    assert f"{len(strangers)} trials of another spec" in after.notes[0]
+    mine, _ = asked_for(folder, read_results(folder))
+    assert {record.trial.name for record in mine} == {record.trial.name for record in records}
+
+
+def test_an_unfinished_sweep_is_told(tmp_path, records):
+    begun = [r for r in records if r.trial.batch_size < 256]
+    begun.append(Record(begun[-1].trial.__class__(**{**begun[-1].trial.to_dict(), "seed": 99}), begun[-1].order))
+    report = fit(write(tmp_path / "r", begun))
+    (note,) = report.notes
+    assert "not complete" in note
+    assert "1 trials are not finished" in note
+    assert "batch size 256, 1024" in note
+
+
+def test_a_folder_without_a_finished_trial(tmp_path, records):
+    folder = write(tmp_path / "r", [Record(records[0].trial, records[0].order)])
+    with pytest.raises(UserError, match="no finished trial"):
+        fit(folder)
+
+
+def test_a_spec_s_workload_need_not_be_there_any_more(tmp_path, records):
+    folder = write(tmp_path / "r", records)
+    text = (folder / "spec.toml").read_text().replace('"quadratic"', '"gone:Away"')
+    (folder / "spec.toml").write_text(text)
+    with pytest.raises(UserError, match="no finished trial"):  # none of its own: the records are of "quadratic"
+        fit(folder)
+
+
+def test_seeds_added_later_count_with_their_own_cohort(tmp_path):
+    few = make_spec(batch_sizes=[4, 16, 64], targets=[0.2], seeds=2, max_steps=3000)
+    more = make_spec(batch_sizes=[4, 16, 64], targets=[0.2], seeds=6, max_steps=3000)
+    done = sweep(Quadratic(), few)
+    done = sweep(Quadratic(), more, records=list(done.values()))
+    (found,) = fit(write(tmp_path / "r", list(done.values()), more)).fits
+    assert [point.runs for point in found.points] == [6, 6, 6]
+    assert [point.censored for point in found.points] == [0, 0, 0]
+    assert np.isfinite([point.steps for point in found.points]).all()
