@@ -53,11 +53,11 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
-            os.chmod(temporary, 0o666 & ~_UMASK)
-            os.replace(temporary, path)
+            Path(temporary).chmod(0o666 & ~_UMASK)
+            Path(temporary).replace(path)
         except BaseException:
             with contextlib.suppress(OSError):
-                os.unlink(temporary)
+                Path(temporary).unlink()
             raise
 
 

@@ -69,7 +69,7 @@ lanes = "loop"
 
 
 def write_module(folder: Path, name: str, top: str = "", **inside: str) -> Path:
-    """name.py with the class Mine; `inside` is code at the begin of init, model and batch, the end of the others."""
+    """name.py with the class Mine; `inside` is code in its methods, where SOURCE has room for it."""
     blanks = dict.fromkeys(("init", "model", "batch", "losses", "evaluate"), "pass")
     code = {method: indent(text, " " * 8) for method, text in {**blanks, **inside}.items()}
     file = folder / f"{name}.py"

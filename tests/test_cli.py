@@ -1,9 +1,9 @@
 """The command line: instant help, exit codes, and a user's mistakes in two lines."""
 
 import json
-import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from own import write_spec
@@ -207,7 +207,7 @@ def test_mistakes_in_a_user_s_own_workload(run, tmp_path, inside, expected):
     assert "Traceback" not in err
     for line in err.splitlines():
         named = line.rpartition("see ")[2]
-        assert not named.endswith(".log") or os.path.exists(named), "a log that is named exists"
+        assert not named.endswith(".log") or Path(named).exists(), "a log that is named exists"
 
 
 def test_a_sweep_that_left_points_missing_is_exit_code_1(run, spec):
@@ -239,7 +239,7 @@ def test_schemas_are_json(run):
     assert "did you mean 'spec'?" in err
 
 
-def test_a_reader_that_leaves_early_is_no_error_of_ours(spec):
+def test_a_reader_that_leaves_early_is_no_error_of_ours():
     command = [sys.executable, "-m", "bscrit", "schema", "spec"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stdout.close()

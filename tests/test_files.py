@@ -1,5 +1,6 @@
 """Files that survive a crash, a full disk and a torn last line."""
 
+import contextlib
 import errno
 import json
 import os
@@ -25,9 +26,9 @@ def test_json_is_strict(tmp_path):
 def test_a_writer_that_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path):
     path = tmp_path / "a.txt"
     write_text(path, "old")
-    with pytest.raises(RuntimeError), replacing(path) as stream:
+    with contextlib.suppress(KeyboardInterrupt), replacing(path) as stream:
         stream.write(b"half of the n")
-        raise RuntimeError
+        raise KeyboardInterrupt
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -78,5 +79,5 @@ def test_a_bug_keeps_its_traceback(tmp_path):
 
 def test_a_file_in_the_way_of_a_folder_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="file/a.json"):
+    with pytest.raises(UserError, match=r"file/a\.json"):
         write_json(tmp_path / "file" / "a.json", json.loads("{}"))

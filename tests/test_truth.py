@@ -39,7 +39,7 @@ def of(report, ratio=math.nan):
 
 @pytest.fixture(scope="module")
 def found():
-    """Ten independent sweeps of sweeps/quadratic.toml, each from another first guess, off by exp N(0, 1.2)."""
+    """Ten independent sweeps of sweeps/quadratic.toml, each first guess off by exp N(0, 1.2)."""
     table = read_spec(SPEC).sweep
     results = []
     for number in range(10):

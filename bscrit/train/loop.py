@@ -168,7 +168,9 @@ class _Cohort:
                 torch.save(state, stream)
             except RuntimeError as error:
                 # On a full disk it complains about its own format, and keeps the reason to itself.
-                raise error.__context__ if isinstance(error.__context__, OSError) else error
+                if isinstance(error.__context__, OSError):
+                    raise error.__context__ from None
+                raise
         self.saved = time.monotonic()
 
     def _saved(self) -> dict[str, Any] | None:

@@ -16,7 +16,7 @@ class InProcess:
     """
 
     def __init__(
-        self, slots: int = 2, trouble: Callable[[int, dict], Answer | None] = lambda n, r: None
+        self, slots: int = 2, trouble: Callable[[int, dict], Answer | None] = lambda *_: None
     ) -> None:
         self.slots = slots
         self.trouble = trouble

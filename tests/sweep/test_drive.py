@@ -5,7 +5,6 @@ import itertools
 import json
 import os
 import signal
-import time
 
 import pytest
 from inprocess import InProcess, Silent, small_spec
@@ -107,7 +106,7 @@ def test_a_trial_that_fails_always_is_a_row_with_its_log_and_the_others_go_on(ru
 
 
 def test_an_exception_in_training_is_a_failure_of_its_cohort(run):
-    def raising(number, request):
+    def raising(number, _):
         return Answer(number, error=("", "ValueError: in user code", ""), by="trial") if number == 1 else None
 
     outcome, executor = run(executor=InProcess(trouble=raising))
@@ -118,7 +117,7 @@ def test_an_exception_in_training_is_a_failure_of_its_cohort(run):
 
 
 def test_a_mistake_that_every_trial_would_meet_ends_the_sweep(run, tmp_path):
-    def wrong(number, request):
+    def wrong(number, _):
         return Answer(number, error=("workload", "is wrong", "mend it"), by="user") if number == 3 else None
 
     with pytest.raises(UserError, match="workload: is wrong\n  hint: mend it"):
@@ -197,8 +196,7 @@ def test_signals_are_given_back_and_a_second_ctrl_c_is_an_ordinary_one():
         os.kill(os.getpid(), signal.SIGTERM)
         assert interrupted() == signal.SIGTERM
         with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(1)
+            signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGTERM) is before
 
 
@@ -224,7 +222,7 @@ def test_a_lock_is_free_again_when_its_holder_dies(tmp_path):
         pass
 
 
-def test_a_file_where_the_results_should_go_is_a_sentence(run, tmp_path):
+def test_a_file_where_the_results_should_go_is_a_sentence(tmp_path):
     (tmp_path / "out").write_text("")
     with pytest.raises(UserError, match="choose another folder, with --out"):
         drive(small_spec(), tmp_path / "out", Silent())

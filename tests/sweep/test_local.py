@@ -14,6 +14,11 @@ from bscrit.sweep.executors.local import Local, explain_exit
 
 STAND_IN = """
 import json, os, signal, subprocess, sys, time
+
+def say(answer):
+    sys.stdout.write(json.dumps(answer) + "\\n")
+    sys.stdout.flush()
+
 for line in sys.stdin:
     request = json.loads(line)
     exec(request["code"])
@@ -115,14 +120,14 @@ def test_a_death_is_seen_although_what_the_worker_started_holds_its_output_open(
 def test_the_last_words_of_a_worker_are_heard(start):
     executor = start()
     last = answer(
-        executor, "sys.stdout.write(json.dumps({'done': 7}) + chr(10)); sys.stdout.flush(); os._exit(0)"
+        executor, "say({'done': 7}); os._exit(0)"
     )
     assert last.done == {"done": 7}
 
 
 def test_a_worker_that_leaves_with_its_answer_gets_no_further_request(start):
     executor = start()
-    code = "sys.stdout.write(json.dumps({'done': False}) + chr(10)); sys.stdout.flush(); time.sleep(0.3); os._exit(0)"
+    code = "say({'done': False}); time.sleep(0.3); os._exit(0)"
     assert answer(executor, code).done == {"done": False}
     assert answer(executor).done["done"]
 
@@ -135,8 +140,7 @@ def test_half_an_answer_is_none(start):
 
 def test_errors_keep_their_kind(start):
     executor = start()
-    code = "sys.stdout.write(json.dumps({'error': ['here', 'what', 'hint'], 'of': 'trial'}) + chr(10)); sys.stdout.flush()"
-    found = answer(executor, code + "; sys.stdin.readline(); sys.exit()")
+    found = answer(executor, "say({'error': ['here', 'what', 'hint'], 'of': 'trial'}); sys.exit()")
     assert (found.done, found.error, found.by) == (None, ("here", "what", "hint"), "trial")
 
 

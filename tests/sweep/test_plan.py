@@ -1,6 +1,7 @@
 """The plan: finished means nothing is planned, additions plan what is missing, and timing changes nothing."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -72,7 +73,7 @@ def test_every_batch_size_is_measured_at_each_target(finished):
             for record in finished.values():
                 if record.role == "measure" and record.trial.batch_size == size:
                     groups.setdefault(record.trial.lr, []).append(record.curve)
-            assert [3] == sorted({len(curves) for curves in groups.values()})
+            assert {len(curves) for curves in groups.values()} == {3}
             assert any(meet(curves, target) for curves in groups.values())
 
 
@@ -177,7 +178,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_timing_and_interruptions_change_nothing(case):
-    """Workers that end in any order, records in any order, kills at random: the same trials, orders and curves."""
+    """Workers and records in any order, kills at random: the same trials, orders and curves."""
     problem, of_case = CASES[case]
     undisturbed = told(sweep(problem, of_case))
     for seed in range(4):
@@ -190,7 +191,7 @@ def test_where_seeds_are_lost_a_lower_rate_is_measured():
         measured = [r for r in records.values() if r.role == "measure" and r.trial.batch_size == size]
         rates = sorted({record.trial.lr for record in measured}, reverse=True)
         assert len(rates) <= 1 + MAX_RETREATS
-        assert all(a / b == pytest.approx(RETREAT, rel=0.01) for a, b in zip(rates, rates[1:], strict=False))
+        assert all(a / b == pytest.approx(RETREAT, rel=0.01) for a, b in pairwise(rates))
         if len(rates) <= MAX_RETREATS:
             last = [record for record in measured if record.trial.lr == rates[-1]]
             assert {record.status for record in last} == {"reached"}

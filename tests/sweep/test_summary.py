@@ -24,7 +24,7 @@ def told(records, spec=SPEC, **outcome):
 
 def test_every_batch_size_has_its_row(records):
     lines = told(records).splitlines()
-    assert lines[0].split() == "batch size trials steps to 0.5 steps to 0.2".split()
+    assert lines[0].split() == ["batch", "size", "trials", "steps", "to", "0.5", "steps", "to", "0.2"]
     for line, size in zip(lines[1:3], (4, 64), strict=True):
         here = [record for record in records if record.trial.batch_size == size]
         assert line.split()[:2] == [str(size), str(len(here))]

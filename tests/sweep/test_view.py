@@ -54,7 +54,7 @@ def test_lines_say_what_begins_and_what_came_of_it(records):
     assert f"; rate {rate:.3g} needs {steps:.4g} steps to 0.2" in lines(stream)[2]
 
 
-def test_a_failed_lane_is_told_with_its_rate_seed_and_log(records, tmp_path):
+def test_a_failed_lane_is_told_with_its_rate_seed_and_log(tmp_path):
     stream = io.StringIO()
     cohort = plan(SPEC, FACTS, [])[0]
     trial = cohort.trials[0]
@@ -106,7 +106,7 @@ def test_the_step_of_a_running_lane_is_read_from_the_end_of_its_curve(tmp_path):
 
 
 def test_of_measured_rates_the_one_with_most_runs_counts(records):
-    """Where a seed was lost, what is left of it is faster by luck than the rate that was measured in its place."""
+    """Where a seed was lost, those that are left are fast by luck, and a lower rate was measured instead."""
     measured = [r for r in records if r.order.role == "measure" and r.order.targets == (0.5, 0.2)]
     two = [record for record in measured if record.trial.batch_size == 4]
     fast = replace(two[0].curve, steps=two[0].curve.steps / 3)

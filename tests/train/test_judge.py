@@ -143,7 +143,7 @@ def test_nothing_to_judge():
 
 
 def test_replaying_the_curves_gives_the_same_endings():
-    """What an interrupted cohort sees again, it decides again: lanes that end later are judged as they were."""
+    """What an interrupted cohort sees again, it decides again."""
     curves = [falling(steps) for steps in (10, 11, 14, 30)]
     race = order(targets=(1.5, 1.0))
 

@@ -101,6 +101,39 @@ def test_what_users_get_wrong_is_a_sentence(own, inside, expected):
     assert expected in str(caught.value)
 
 
+def test_a_batch_of_another_size_is_refused(own):
+    with pytest.raises(UserError, match=r"returned 1 examples where 4 were asked for"):
+        own(batch="size = 1", sizes=(4, 16))
+
+
+@pytest.mark.parametrize(
+    ("inside", "expected"),
+    [
+        ({"batch": "import os; step = int.from_bytes(os.urandom(4))"}, "draws another batch each time"),
+        ({"batch": "step = 7"}, "the same batch at every step"),
+        ({"model": "import os; seed = int.from_bytes(os.urandom(4)); return nn.Linear(5, 1).apply("
+          "lambda m: nn.init.constant_(m.weight, seed))"}, "differs from call to call"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_repeated_is_a_problem(own, inside, expected):
+    assert any(expected in problem for problem in own(**inside).problems)
+
+
+def test_torch_s_own_random_numbers_are_seeded_for_the_user(own):
+    facts = own(batch="x = torch.randn(size, self.dimensions); return x, x.sum(1)", model="return nn.Linear(5, 1)")
+    assert facts.problems == ()
+
+
+def test_batch_norm_is_named_and_never_split(own):
+    facts = own(
+        model="return nn.Sequential(nn.BatchNorm1d(self.dimensions), nn.Linear(self.dimensions, 1))",
+        sizes=(4, 16),
+    )
+    assert not facts.splits
+    assert facts.problems == ()
+    assert "BatchNorm1d mixes the examples of a batch" in facts.notes[-1]
+
+
 def test_a_batch_size_of_one_alone(own):
     assert own(sizes=(1,)).problems == ()
 

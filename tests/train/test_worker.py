@@ -74,7 +74,7 @@ def test_cohorts_one_after_the_other(start, tmp_path):
         folders = begun(tmp_path / root)
         ask(process, folders)
         assert json.loads(process.stdout.readline()) == {"done": True}
-        assert [read_record(folder).status for folder in folders][0] == "reached"
+        assert read_record(folders[0]).status == "reached"
     process.stdin.close()
     assert process.wait(10) == 0
 
