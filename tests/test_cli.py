@@ -118,8 +118,8 @@ def test_a_dry_run_prints_the_plan_and_its_largest_cost_and_leaves_nothing(run, 
     assert "untrained loss 1.464; targets 0.5, 0.2" in lines
     assert "batch sizes 4, 32 [examples]" in lines
     assert (
-        "  batch size 4: search, rates 0.00156, 0.00625, 0.025, 0.1, 0.4, 1.6, 6.4; 1 seed, at most 5000 steps each"
-        in lines
+        "  batch size 4: search, rates 0.00156, 0.00625, 0.025, 0.1, 0.4, 1.6, 6.4; 1 seed, "
+        "at most 5000 steps each" in lines
     )
     assert lines[-1].startswith("at most ")
 

@@ -49,7 +49,7 @@ def noisy_runs(batch_size, runs, rng):
 
 @pytest.mark.parametrize("batch_size", [4, 16, 64, 256, 1024])
 def test_three_seeds_meet_a_target_where_the_expected_curve_does(batch_size):
-    """From B_crit/16 to 16 B_crit, to 3 % and its own noise; the first crossing of one curve is 22 % early."""
+    """From B_crit/16 to 16 B_crit, to 3 %; the first crossing of one curve is 22 % early."""
     curves, exact = noisy_runs(batch_size, 240, np.random.default_rng(batch_size))
     meetings = [meet(curves[row : row + 3], 0.1) for row in range(0, 240, 3)]
     errors = np.log([meeting.steps / exact for meeting in meetings])

@@ -1,6 +1,7 @@
 """Truth: a sweep of the noisy quadratic finds the critical batch size that is known exactly."""
 
 import math
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -92,3 +93,19 @@ def test_a_sweep_with_workers_finds_it_too(tmp_path):
     one = of(fit(tmp_path / "out"))
     assert one.b_crit == pytest.approx(B_CRIT, rel=0.12)
     assert one.low <= B_CRIT <= one.high
+
+
+@pytest.mark.slow
+def test_the_digits_sweep_costs_at_most_three_times_its_winning_runs(tmp_path):
+    out = tmp_path / "digits"
+    command = [sys.executable, "-m", "bscrit", "sweep", str(SPEC.with_name("digits.toml")), "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    ratio = re.search(r"winning runs alone = ([\d.]+)", done.stdout)
+    assert ratio is not None
+    assert float(ratio[1]) <= 3
+    report = fit(out)
+    assert [one.verdict for one in report.fits] == ["identified"] * 3
+    scales = [one.b_crit.value for one in report.fits]
+    assert scales == sorted(scales)  # B_crit grows as the loss falls (McCandlish et al. 2018, section 2.3)
+    assert all(one.noise is not None and one.noise.mean.value > 0 for one in report.fits)

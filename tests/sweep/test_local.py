@@ -119,9 +119,7 @@ def test_a_death_is_seen_although_what_the_worker_started_holds_its_output_open(
 
 def test_the_last_words_of_a_worker_are_heard(start):
     executor = start()
-    last = answer(
-        executor, "say({'done': 7}); os._exit(0)"
-    )
+    last = answer(executor, "say({'done': 7}); os._exit(0)")
     assert last.done == {"done": 7}
 
 

@@ -85,7 +85,7 @@ def test_what_users_get_wrong_is_a_sentence(write, text, settings, expected):
 
 def test_any_settings_go_to_a_class_that_takes_any(write):
     name = write(top="class Any(object):\n    pass")
-    text = f"from {name} import Mine\nclass Theirs(Mine):\n    def __init__(self, **k):\n        super().__init__()"
+    text = f"from {name} import Mine\nclass Theirs(Mine):\n    def __init__(self, **k): super().__init__()"
     assert load_workload(f"{write(text)}:Theirs", {"whatever": 1}).unit == "point"
 
 

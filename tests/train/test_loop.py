@@ -21,9 +21,13 @@ from bscrit.workloads.exact import power_law
 
 MEASURE = replace(ORDER, role="measure", lanes=((0.2, 0), (0.2, 1), (0.2, 2)), cap_steps=300)
 NETWORK = replace(
-    ORDER, role="measure", lanes=((0.05, 0), (0.05, 1), (0.2, 2)), targets=(0.5,), max_steps=60, noise_every=7,
+    MEASURE,
+    lanes=((0.05, 0), (0.05, 1), (0.2, 2)),
+    targets=(0.5,),
+    max_steps=60,
+    noise_every=7,
     noise_parts=4,
-)  # fmt: skip
+)
 
 
 class Killed(Exception):

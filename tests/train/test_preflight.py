@@ -120,7 +120,9 @@ def test_what_cannot_be_repeated_is_a_problem(own, inside, expected):
 
 
 def test_torch_s_own_random_numbers_are_seeded_for_the_user(own):
-    facts = own(batch="x = torch.randn(size, self.dimensions); return x, x.sum(1)", model="return nn.Linear(5, 1)")
+    facts = own(
+        batch="x = torch.randn(size, self.dimensions); return x, x.sum(1)", model="return nn.Linear(5, 1)"
+    )
     assert facts.problems == ()
 
 
