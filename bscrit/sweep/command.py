@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import shutil
 import sys
@@ -9,6 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from bscrit.errors import UserError
 from bscrit.results import is_results, read_results
 from bscrit.spec import Spec, read_spec
 from bscrit.sweep.drive import Outcome, drive, look
@@ -16,13 +18,15 @@ from bscrit.sweep.executors.local import Local
 from bscrit.sweep.plan import Cohort, largest_cost, plan
 from bscrit.sweep.progress import short
 from bscrit.sweep.summary import missing, summary
-from bscrit.units import plural
 from bscrit.sweep.view import Plain, choose_view
+from bscrit.units import plural
 
 
 def sweep(path: Path, out: Path | None, overrides: Sequence[str], dry_run: bool) -> int:
     """Run the command and return its exit code."""
     spec = read_spec(path, overrides)
+    if importlib.util.find_spec("torch") is None:
+        raise UserError("bscrit sweep", "needs torch, which is not installed", "pip install 'bscrit[train]'")
     out = out or Path("results") / spec.name
     if dry_run:
         print(_dry(spec, out))
