@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,7 @@ def spec(tmp_path):
 def run(capfd, monkeypatch, tmp_path):
     """Run a command in this process; exit code, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["bscrit", *map(str, arguments)])

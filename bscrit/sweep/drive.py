@@ -115,7 +115,7 @@ def look(
 
 @contextlib.contextmanager
 def locked(out: Path, view: View) -> Iterator[tuple[int, ...]]:
-    """Hold the results folder alone. Workers inherit the lock, so one that outlives its sweep still counts."""
+    """Hold the results folder alone; a worker inherits the lock, so that it counts if it outlives us."""
     try:
         import fcntl
     except ImportError:  # no such locks on this system
@@ -133,7 +133,9 @@ def locked(out: Path, view: View) -> Iterator[tuple[int, ...]]:
                 if error.errno not in (errno.EAGAIN, errno.EACCES):
                     break  # a file system without locks
             if time.monotonic() > deadline:
-                raise UserError(str(out), "is in use by another sweep", "wait for it, or choose another --out")
+                raise UserError(
+                    str(out), "is in use by another sweep", "wait for it, or choose another --out"
+                )
             if not told:
                 view.note(f"waiting for another sweep to leave {out}")
                 told = True
@@ -208,7 +210,7 @@ class _Drive:
             raise UserError(*answer.error)
         for trial in cohort.trials:
             record = read_record(self._folder(trial.name))
-            if record is not None and not record.finished and answer.by:
+            if record is not None and not record.finished and (answer.by or record.status == "failed"):
                 record = self._failed(record, answer)
             if record is not None:
                 self.records[trial.name] = record
@@ -221,9 +223,10 @@ class _Drive:
         if answer.by == "worker":
             with explaining(folder), (folder / "log.txt").open("a", encoding="utf-8") as log:
                 log.write(answer.error[1] + "\n")
-        end(folder, "failed", answer.error[1], {"attempts": self.failures[name]})
+        reason = answer.error[1] or record.reason
+        end(folder, "failed", reason, {"attempts": self.failures[name]})
         if self.failures[name] >= ATTEMPTS:
-            self.outcome.given_up[name] = answer.error[1]
+            self.outcome.given_up[name] = reason
         return read_record(folder) or record
 
     def _folder(self, name: str) -> Path:
@@ -238,5 +241,3 @@ def _slots(spec: Spec) -> int:
         return len(visible)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(cores // spec.compute.threads, MOST_WORKERS))
-
-

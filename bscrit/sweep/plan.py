@@ -230,7 +230,7 @@ class _Size:
         return pool(races) or found
 
     def _scatter(self, target: float) -> float:
-        meetings = [meet([r.curve], target, confirmed=False) for r in self._searched(target)]
+        meetings = [meet([r.curve], target, confirmed=False) for r in self._searched(target) if r.finished]
         return min((m for m in meetings if m), key=lambda m: m.steps).scatter
 
     def _grid(self, lanes: Sequence[Lane]) -> Tuned | Try | Infeasible:
@@ -350,8 +350,10 @@ class _Size:
     def _searched(self, target: float, number: int = 0) -> list[Record]:
         """Records of the race on one seed of the search that tell about a target."""
         seed = self._search_seed(number)
-        mine = [r for r in self.records if r.role == "search" and r.trial.seed == seed and r.finished]
-        return [r for r in mine if self._covers(r, target)]
+        mine = [r for r in self.records if r.role == "search" and r.trial.seed == seed]
+        done = [r for r in mine if r.finished and self._covers(r, target)]
+        # A rate that fails where others train is a wall, like one that diverges.
+        return done + [r for r in mine if done and r.status == "failed" and r.trial.name in self.given_up]
 
     def _measured(self, target: float) -> list[Record]:
         """Measured records that serve a target, oldest round first; those made for it alone, if there are any."""
@@ -367,9 +369,10 @@ class _Size:
 
 
 def _lane(record: Record, target: float) -> Lane:
-    lr, loss = record.trial.lr, float(record.curve.loss.min())
-    if record.status == "diverged":
+    lr = record.trial.lr
+    if record.status in ("diverged", "failed"):
         return Lane(lr, "diverged", math.inf)
+    loss = float(record.curve.loss.min())
     meeting = meet([record.curve], target, confirmed=False)
     if meeting is not None:
         return Lane(lr, "met", meeting.steps, loss)

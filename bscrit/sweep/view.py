@@ -63,7 +63,9 @@ class Plain:
             return
         table = _table(self._spec, cohorts, records, out)
         active = [row for row in table if row.lanes]
-        parts = [f"batch size {row.batch_size} {row.phase}: {row.lanes} lanes at step {row.step}" for row in active]
+        parts = [
+            f"batch size {row.batch_size} {row.phase}: {row.lanes} lanes at step {row.step}" for row in active
+        ]
         self._line("; ".join([*parts, _footer(table, time.monotonic() - self._began)]))
 
     def close(self) -> None:
@@ -109,7 +111,15 @@ class Live:
         table = _table(self._spec, cohorts, records, out)
         target = self._spec.sweep.targets[-1]
         shown = Table(caption=_footer(table, now - self._began), caption_justify="left")
-        for heading in ("batch size", "phase", "lanes", "step", "best rate", f"steps to {target:g}", "examples"):
+        for heading in (
+            "batch size",
+            "phase",
+            "lanes",
+            "step",
+            "best rate",
+            f"steps to {target:g}",
+            "examples",
+        ):
             shown.add_column(heading, justify="left" if heading == "phase" else "right")
         for row in table:
             shown.add_row(
@@ -156,7 +166,8 @@ def _result(records: Sequence[Record], target: float) -> str:
     listed = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
     failed = next((record for record in records if record.status == "failed"), None)
     if failed is not None:
-        return f"{listed}: {failed.reason} (rate {failed.trial.lr:.3g}, seed {failed.trial.seed}, log {failed.folder}/log.txt)"
+        place = f"rate {failed.trial.lr:.3g}, seed {failed.trial.seed}, log {failed.folder}/log.txt"
+        return f"{listed}: {failed.reason} ({place})"
     found = best(records, target)
     arrived = f"; rate {found[0]:.3g} needs {found[1]:.4g} steps to {target:g}" if found else ""
     return f"{listed}{arrived}"

@@ -46,7 +46,11 @@ def judge(order: Order, curves: Sequence[Curve], endings: Sequence[Ending | None
     for row in live:
         found[row] = _diverged(order, curves[row])
     live = [row for row in live if found[row] is None]
-    ended = _search(order, curves, found, live) if order.role == "search" else _measure(order, curves, found, live)
+    ended = (
+        _search(order, curves, found, live)
+        if order.role == "search"
+        else _measure(order, curves, found, live)
+    )
     for row in live:
         found[row] = ended.get(row) or _spent(order, curves[row])
     return found
@@ -70,7 +74,11 @@ def _search(
     Lossless for those targets, and 10 % late on purpose: how a close loser would have gone on places the
     optimum between the rates.
     """
-    rows = [row for row, ending in enumerate(endings) if ending is None or ending.status != "diverged"]
+    rows = [
+        row
+        for row, ending in enumerate(endings)
+        if ending is None or ending.status not in ("diverged", "failed")
+    ]
     reached = {row: [meet([curves[row]], target) for target in order.targets] for row in rows}
     best = list(order.incumbents) or [math.inf] * len(order.targets)
     for meetings in reached.values():
@@ -118,5 +126,7 @@ def _spent(order: Order, curve: Curve) -> Ending | None:
         return None
     alone = meet([curve], order.targets[-1], confirmed=False)
     if alone is not None:
-        return Ending("reached", f"loss {order.targets[-1]:g} after {alone.steps:.4g} steps, the budget's last")
+        return Ending(
+            "reached", f"loss {order.targets[-1]:g} after {alone.steps:.4g} steps, the budget's last"
+        )
     return Ending("exhausted", f"budget of {order.max_steps} steps spent")

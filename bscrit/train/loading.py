@@ -63,7 +63,11 @@ def _check_settings(kind: Any, use: str, settings: Mapping[str, Any]) -> None:
         if key not in parameters:
             raise UserError(f"[workload] {key}", f"is not a setting of {use!r}", nearest(key, parameters))
     for name, parameter in parameters.items():
-        if parameter.default is parameter.empty and name not in settings and parameter.kind is not parameter.VAR_POSITIONAL:
+        if (
+            parameter.default is parameter.empty
+            and name not in settings
+            and parameter.kind is not parameter.VAR_POSITIONAL
+        ):
             raise UserError("[workload]", f"{use!r} needs a key {name!r}", f"add `{name} = ...`")
 
 

@@ -9,16 +9,18 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
 import torch
 
 from bscrit.curve import HEADER, Curve, curve_line
+from bscrit.errors import UserError
 from bscrit.files import explaining, replacing, whole_lines, write_text
 from bscrit.noise import HEADER as NOISE_HEADER
 from bscrit.noise import noise_line
@@ -29,6 +31,7 @@ from bscrit.train.schedule import factor
 from bscrit.train.workload import Workload
 from bscrit.trial import Trial
 
+T = TypeVar("T")
 CHECKPOINT_SECONDS = 20.0
 
 
@@ -89,6 +92,13 @@ class _Lane:
         if self.order.noise_every:
             self.noise_file = files.enter_context(_stream(self.folder / "noise.csv", NOISE_HEADER, step - 1))
 
+    def fail(self, error: Exception) -> None:
+        """Close the folder after an exception of this lane's own."""
+        self.ending = Ending("failed", f"{type(error).__name__}: {error}")
+        with explaining(self.folder), (self.folder / "log.txt").open("a", encoding="utf-8") as log:
+            log.writelines(traceback.format_exception(error))
+        end(self.folder, self.ending.status, self.ending.reason, {})
+
     def curve(self, step: float) -> Curve:
         table = np.array([row for row in self.rows if row[0] <= step], dtype=float).reshape(-1, 4)
         return Curve(*table.T)
@@ -119,17 +129,7 @@ class _Cohort:
         if not self.order.splits:
             self.workload.sums_over_examples = False
         saved = self._saved()
-        self.stack = Lanes(
-            self.workload,
-            seeds=[self.lanes[row].trial.seed for row in self.live],
-            lrs=[self.lanes[row].trial.lr for row in self.live],
-            batch_size=self.trial.batch_size,
-            optimizer=self.trial.optimizer,
-            backend=self.order.backend,
-            device=self.order.device,
-            dtype=self.trial.dtype,
-            micro_batch=self.order.micro_batch or None,
-        )
+        self.stack = self._lanes(self.live)
         if saved is not None:
             self.steps, self.evaluated, self.seconds = saved["steps"], saved["evaluated"], saved["seconds"]
             self.stack.load_state_dict(saved["lanes"])
@@ -144,7 +144,8 @@ class _Cohort:
         """One update of every live lane, and what is due after it."""
         if self.order.noise_every and self.steps % self.order.noise_every == 0:
             self._measure_noise()
-        self.stack.step(self.steps, factor(self.trial.schedule, self.steps, self.trial.batch_size))
+        rate = factor(self.trial.schedule, self.steps, self.trial.batch_size)
+        self._with_all(lambda stack: stack.step(self.steps, rate))
         self.steps += 1
         if self.steps >= min(evaluation_after(self.evaluated), self.order.max_steps):
             self._evaluate()
@@ -184,10 +185,13 @@ class _Cohort:
     def _evaluate(self) -> None:
         self.evaluated = self.steps
         seconds, examples = self._elapsed(), self.steps * self.trial.batch_size
-        for row, loss in zip(self.live, self.stack.evaluate(), strict=True):
+        losses = self._with_all(Lanes.evaluate)
+        for row, loss in zip(self.live, losses, strict=True):
             lane = self.lanes[row]
             lane.rows.append((self.steps, examples, float(loss), seconds))
-            line = curve_line(self.steps, examples, float(loss), self.trial.batch_size, self._lr(lane), seconds)
+            line = curve_line(
+                self.steps, examples, float(loss), self.trial.batch_size, self._lr(lane), seconds
+            )
             _write(lane.curve_file, line, lane.folder / "curve.csv")
         self._judge()
 
@@ -205,16 +209,70 @@ class _Cohort:
             lane.ending = ending
             _sync(lane.curve_file)
             end(lane.folder, ending.status, ending.reason, {**self.facts, **self._facts()})
-        if len(kept) < len(self.live):
-            self.live = [self.live[place] for place in kept]
-            if kept:
-                self.stack.keep(kept)
+        self._keep(kept)
+
+    def _with_all(self, act: Callable[[Lanes], T]) -> T:
+        """`act` on the live lanes; where one of them makes it raise, that lane fails and the others go on.
+
+        Code of a user may raise where a high rate makes numbers that are not finite: no reason to lose the
+        low rates too. What every lane meets is raised.
+        """
+        try:
+            return act(self.stack)
+        except UserError:
+            raise
+        except Exception:
+            errors = [self._alone(place, act) for place in range(len(self.live))]
+            kept = [place for place, error in enumerate(errors) if error is None]
+            if len(kept) in (0, len(self.live)):
+                raise
+        for row, error in zip(self.live, errors, strict=True):
+            if error is not None:
+                self.lanes[row].fail(error)
+        self._keep(kept)
+        return act(self.stack)
+
+    def _alone(self, place: int, act: Callable[[Lanes], Any]) -> Exception | None:
+        """What a copy of one live lane raises by itself."""
+        try:
+            copy = self._lanes(self.live[place : place + 1])
+            copy.load_state_dict(self.stack.state_dict([place]))
+            act(copy)
+        except Exception as error:
+            return error
+        return None
+
+    def _keep(self, places: Sequence[int]) -> None:
+        """Go on with these of the live lanes alone."""
+        if len(places) < len(self.live):
+            self.live = [self.live[place] for place in places]
+            if places:
+                self.stack.keep(places)
+
+    def _lanes(self, rows: Sequence[int]) -> Lanes:
+        """New lanes for these rows of the cohort."""
+        return Lanes(
+            self.workload,
+            seeds=[self.lanes[row].trial.seed for row in rows],
+            lrs=[self.lanes[row].trial.lr for row in rows],
+            batch_size=self.trial.batch_size,
+            optimizer=self.trial.optimizer,
+            backend=self.order.backend,
+            device=self.order.device,
+            dtype=self.trial.dtype,
+            micro_batch=self.order.micro_batch or None,
+        )
 
     def _measure_noise(self) -> None:
         examples = self.steps * self.trial.batch_size
-        for row, sample in zip(self.live, self.stack.noise(self.steps, self.order.noise_parts), strict=True):
+        samples = self._with_all(lambda stack: stack.noise(self.steps, self.order.noise_parts))
+        for row, sample in zip(self.live, samples, strict=True):
             lane = self.lanes[row]
-            _write(lane.noise_file, noise_line(self.steps, examples, "identity", *sample), lane.folder / "noise.csv")
+            _write(
+                lane.noise_file,
+                noise_line(self.steps, examples, "identity", *sample),
+                lane.folder / "noise.csv",
+            )
 
     def _names(self) -> list[str]:
         return [self.lanes[row].trial.name for row in self.live]

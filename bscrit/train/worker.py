@@ -49,7 +49,12 @@ def run(folders: Sequence[Path], leave: threading.Event | None = None) -> bool:
         workload = load_workload(trial.workload, trial.settings)
         workload.prepare(order.device)
         _workloads[text] = workload
-    facts = {"device": order.device, "dtype": trial.dtype, "unit": _workloads[text].unit, "versions": versions()}
+    facts = {
+        "device": order.device,
+        "dtype": trial.dtype,
+        "unit": _workloads[text].unit,
+        "versions": versions(),
+    }
     return train(folders, _workloads[text], facts, leave.is_set if leave else lambda: False)
 
 

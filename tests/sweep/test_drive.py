@@ -16,6 +16,7 @@ from bscrit.spec import read_spec
 from bscrit.sweep import drive as module
 from bscrit.sweep.drive import ATTEMPTS, drive, interruptible, locked
 from bscrit.sweep.executors import Answer
+from bscrit.workloads import quadratic
 
 
 @pytest.fixture
@@ -247,3 +248,22 @@ def test_slots_leave_cores_for_threads(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
     assert module._slots(small_spec(compute={**auto, "device": "auto"})) == 3
     assert module._slots(small_spec(compute={**auto, "device": "cpu"})) == module.MOST_WORKERS
+
+
+def test_rates_at_which_the_user_s_code_raises_do_not_stop_the_search(run, monkeypatch):
+    """Tried twice, then a wall like one that diverges."""
+    loss = quadratic.Quadratic.losses
+
+    def checked(self, model, batch):
+        if model.theta.detach().abs().max() > 3:
+            raise ValueError("not finite")
+        return loss(self, model, batch)
+
+    monkeypatch.setattr(quadratic.Quadratic, "losses", checked)
+    outcome, executor = run(small_spec(learning_rate={"guess": 2.0}))
+    failed = [record for record in outcome.records if record.status == "failed"]
+    assert failed
+    assert {record.trial.name for record in failed} == set(outcome.given_up)
+    assert all(sum(name in cohort for cohort in executor.trained) >= ATTEMPTS for name in outcome.given_up)
+    measured = {r.trial.batch_size for r in outcome.records if r.role == "measure" and r.status == "reached"}
+    assert measured == {4, 32}

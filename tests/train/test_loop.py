@@ -262,3 +262,36 @@ def test_state_outside_of_the_model_is_the_workload_s_own_affair(tmp_path):
     torch.rand(3)
     train(again, Careless(mlp), {})
     assert told(again) == told(folders)
+
+
+@pytest.mark.parametrize(
+    ("method", "backend"), [("losses", "loop"), ("evaluate", "loop"), ("evaluate", "vmap")]
+)
+def test_a_lane_whose_model_makes_the_user_s_code_raise_fails_alone(tmp_path, method, backend):
+    """As checks for finite numbers do at a rate that is far too high."""
+
+    class Checked(Regression):
+        def losses(self, model, batch):
+            if method == "losses" and model[1].weight.detach().abs().max() > 0.3:
+                raise ValueError("not finite")
+            return super().losses(model, batch)
+
+        def evaluate(self, model):
+            if method == "evaluate" and model[1].weight.detach().abs().max() > 0.3:
+                raise ValueError("not finite")
+            return super().evaluate(model)
+
+    order = replace(
+        ORDER, lanes=((0.01, 0), (2.0, 0), (0.02, 0)), targets=(-1.0,), max_steps=12, backend=backend
+    )
+    folders, others = begun(tmp_path / "a", order, 8), begun(tmp_path / "b", order, 8)
+    assert train(folders, Checked(mlp), {})
+    records = [read_record(folder) for folder in folders]
+    assert [record.status for record in records] == ["exhausted", "failed", "exhausted"]
+    assert records[1].reason == "ValueError: not finite"
+    assert "ValueError: not finite" in (folders[1] / "log.txt").read_text()
+    if backend == "loop":
+        train([others[0], others[2]], Regression(mlp), {})
+        assert [told(folders)[row][5] for row in (0, 2)] == [told(others)[row][5] for row in (0, 2)]
+    with pytest.raises(ValueError, match="not finite"):
+        train(folders, Checked(mlp), {})
