@@ -89,7 +89,10 @@ def main() -> None:
         print("start to exit, fastest of", REPEATS)
         for label, value in times.items():
             print(f"  {label:<32} {value:6.3f} s   {value / base:5.2f} of pandas + scipy.optimize")
-        for label, make in (("100,000 crossings, 200 groups", many_crossings), ("1,000,000 points", many_points)):
+        for label, make in (
+            ("100,000 crossings, 200 groups", many_crossings),
+            ("1,000,000 points", many_points),
+        ):
             path = str(make(folder / "large.csv"))
             extra = ["--targets", "0.5"] if make is many_points else []
             before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss

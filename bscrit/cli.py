@@ -54,7 +54,9 @@ def root(
 @app.command()
 def sweep(
     spec: Annotated[Path, typer.Argument(help="The sweep's TOML file.", metavar="SPEC.toml")],
-    out: Annotated[Path | None, typer.Option(help="Results folder [default: results/NAME of the spec].")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Results folder [default: results/NAME of the spec].")
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Override one key of the spec; repeatable."),
@@ -70,7 +72,9 @@ def sweep(
     raise typer.Exit(command.sweep(spec, out, settings or [], dry_run))
 
 
-_TARGETS = typer.Option(metavar="A,B,C", help="Losses (or another metric) to fit; curves need them, else all are fitted.")
+_TARGETS = typer.Option(
+    metavar="A,B,C", help="Losses (or another metric) to fit; curves need them, else all are fitted."
+)
 _COLUMNS = typer.Option(metavar="ROLE=COLUMN", help="Map a column, as steps=iter; repeatable.")
 _BY = typer.Option(metavar="COLUMN", help="Fit each value of this column on its own; repeatable.")
 _DIRECTION = typer.Option(metavar="down|up", help="Where a metric gets better, if its name does not say.")
@@ -92,13 +96,15 @@ def fit(
     unit: Annotated[str | None, _UNIT] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON (bscrit schema fit).")] = False,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Exit 1 unless every B_crit is identified without serious caveat.")
+        bool,
+        typer.Option("--strict", help="Exit 1 unless every B_crit is identified without serious caveat."),
     ] = False,
     baseline: Annotated[
         Path | None, typer.Option(help="Exit 1 when B_crit moved beyond both intervals of this fit.json.")
     ] = None,
     at: Annotated[
-        str | None, typer.Option(metavar="64,256", help="Overheads in steps and examples at these batch sizes.")
+        str | None,
+        typer.Option(metavar="64,256", help="Overheads in steps and examples at these batch sizes."),
     ] = None,
     step_times: Annotated[
         str | None,
@@ -143,7 +149,8 @@ def plot(
         str, typer.Option("--format", metavar="png,svg,pdf", help="Formats, separated by commas.")
     ] = "png",
     figures: Annotated[
-        list[str] | None, typer.Option(
+        list[str] | None,
+        typer.Option(
             "--figure",
             metavar="NAME",
             help="Only this one of frontier, steps, rates, best_rate, curves, noise; repeatable.",
@@ -190,7 +197,10 @@ def schema(
 
     from bscrit.errors import nearest
 
-    found = {"spec": files("bscrit") / "spec" / "spec.schema.json", "fit": files("bscrit") / "fit" / "fit.schema.json"}
+    found = {
+        "spec": files("bscrit") / "spec" / "spec.schema.json",
+        "fit": files("bscrit") / "fit" / "fit.schema.json",
+    }
     if of not in found:
         raise UserError(f"bscrit schema {of}", "there is no such schema", nearest(of, found))
     print(found[of].read_text("utf-8"), end="")

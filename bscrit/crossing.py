@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import exp, log
+from math import exp
 
 import numpy as np
 
@@ -22,9 +22,7 @@ BEFORE, AFTER = 0.2, 0.1
 FARTHEST = 0.5  # in ln(steps), of a run from the mean of its seeds: beyond it a line says nothing
 OVERRUN = exp(AFTER)
 FURTHEST = 700.0  # of ln(steps), before numbers overflow
-CONVENTION = (
-    "steps at which the mean loss over seeds, fitted by a line in ln(step) over [-0.2, +0.1], meets the target"
-)
+CONVENTION = "steps at which the mean loss over seeds, fitted by a line in ln(step) over [-0.2, +0.1], meets the target"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,11 +167,13 @@ def _local_line(x: Floats, loss: Floats) -> Floats:
 
     def total(values: Floats) -> Floats:
         sums: Floats = np.concatenate([[0.0], np.cumsum(values)])
-        return np.subtract(sums[high], sums[low])
+        inside: Floats = sums[high] - sums[low]
+        return inside
 
     n, sx, sy = (high - low).astype(float), total(x), total(loss)
     sxx, sxy = total(x * x) - sx * sx / n, total(x * loss) - sx * sy / n
-    return np.add(sy / n, sxy / sxx * (x - sx / n))
+    line: Floats = sy / n + sxy / sxx * (x - sx / n)
+    return line
 
 
 def _between(x: Floats, loss: Floats, index: int, target: float) -> float:

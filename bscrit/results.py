@@ -1,10 +1,10 @@
 """Results: a folder of records.
 
-    results/NAME/
-      spec.toml                       the spec as it was read
-      preflight.json                  what a worker found out about the workload before training
-      trials/b00256-lr0.05-s0-3f9a1c2e/
-      fit.json frontier.csv crossings.csv figures/      derived: may be deleted and made again
+results/NAME/
+  spec.toml                       the spec as it was read
+  preflight.json                  what a worker found out about the workload before training
+  trials/b00256-lr0.05-s0-3f9a1c2e/
+  fit.json frontier.csv crossings.csv figures/      derived: may be deleted and made again
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ from bscrit.curve import Curve
 from bscrit.preflight import Preflight
 from bscrit.record import Record
 from bscrit.spec import Spec, parse_spec
-from bscrit.sweep.plan import Cohort, plan
+from bscrit.sweep.cohort import Cohort
+from bscrit.sweep.plan import plan
 from bscrit.train.judge import Ending, evaluation_after, judge
 
 FACTS = Preflight()

@@ -72,7 +72,9 @@ def answer(report: Report, questions: Questions) -> Answers:
         cost = step_cost(questions.step_times)
         data["step_cost"] = asdict(cost)
         data["advice"] = [_advice(fit, cost, questions.devices) for fit in report.fits]
-        lines += [line for fit in report.fits for line in _advice_lines(fit, cost, questions.devices, report.unit)]
+        lines += [
+            line for fit in report.fits for line in _advice_lines(fit, cost, questions.devices, report.unit)
+        ]
     if questions.law:
         law = fit_law(report.fits, questions.law, _sizes(report, questions.law))
         data["law"] = {
@@ -88,7 +90,9 @@ def answer(report: Report, questions: Questions) -> Answers:
     return Answers(data, tuple(lines))
 
 
-def parse_questions(at: str | None, step_times: str | None, devices: str | None, law: str | None) -> Questions:
+def parse_questions(
+    at: str | None, step_times: str | None, devices: str | None, law: str | None
+) -> Questions:
     """What the command line asks, read.
 
     Raises:
@@ -118,7 +122,9 @@ def _step_times(text: str | None) -> tuple[StepTime, ...]:
         if time is not None and min(time.batch_size, time.seconds, time.devices) > 0:
             found.append(time)
         elif part.strip():
-            remedy = "write BATCH_SIZE=SECONDS, or BATCH_SIZExDEVICES=SECONDS: --step-times 64=0.11,256x4=0.07"
+            remedy = (
+                "write BATCH_SIZE=SECONDS, or BATCH_SIZExDEVICES=SECONDS: --step-times 64=0.11,256x4=0.07"
+            )
             raise UserError(f"--step-times {part.strip()}", "is not a step time", remedy)
     return tuple(found)
 
@@ -129,7 +135,9 @@ def _numbers(option: str, text: str | None) -> tuple[float, ...]:
         found = tuple(float(part) for part in (text or "").split(",") if part.strip())
     except ValueError:
         found = (0.0,)
-    if any(not 0 < value < float("inf") for value in found) or (option == "--devices" and any(v % 1 for v in found)):
+    if any(not 0 < value < float("inf") for value in found) or (
+        option == "--devices" and any(v % 1 for v in found)
+    ):
         raise UserError(f"{option} {text}", "is not a list of positive numbers", f"write {option} 64,256")
     return found
 
@@ -158,7 +166,10 @@ def _share(estimate: Estimate) -> str:
     """As per cent above the least: "+20 % [+15 %, +26 %]"."""
     if estimate.value is None and estimate.low is None and estimate.high is None:
         return "unknown"
-    ends = [None if end is None else f"+{number(100 * end)} %" for end in (estimate.value, estimate.low, estimate.high)]
+    ends = [
+        None if end is None else f"+{number(100 * end)} %"
+        for end in (estimate.value, estimate.low, estimate.high)
+    ]
     if ends[0] is None:
         return f"at least {ends[1]}" if ends[1] else f"at most {ends[2]}"
     return f"{ends[0]} [{ends[1] or '...'}, {ends[2] or '...'}]"
@@ -210,7 +221,8 @@ def _law_lines(law: Law, unit: str) -> list[str]:
     lines = [
         f"B_crit against {law.against}: {len(law.points)} fits"
         + (f", {law.left_out} left out" if law.left_out else ""),
-        f"  B_crit = {number(law.scale.value or 0.0)} {plural(unit)} x {law.against}^{number(law.exponent.value or 0.0)}",
+        f"  B_crit = {number(law.scale.value or 0.0)} {plural(unit)}"
+        f" x {law.against}^{number(law.exponent.value or 0.0)}",
         f"  exponent {shown(law.exponent)}, scatter {100 * law.scatter:.2g} % beyond the intervals of the fits",
     ]
     if law.against == "loss":
@@ -244,5 +256,7 @@ def _from_group(fit: Fit, against: Against) -> float | None:
     for name, value in fit.group.items():
         match = re.fullmatch(r"\s*([\d.]+(?:e[+-]?\d+)?)\s*([kKmMbBgGtT]?)\s*", value)
         if match and any(word in name.lower() for word in words):
-            return float(match[1]) * {"": 1, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}[match[2].lower()]
+            return (
+                float(match[1]) * {"": 1, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}[match[2].lower()]
+            )
     return None

@@ -51,7 +51,9 @@ def run(sources: Sequence[str], options: Options) -> int:
         print("\n".join([table(report), *answers.lines]))
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         with explaining(Path(summary)), Path(summary).open("a", encoding="utf-8") as stream:
-            stream.write(markdown(report) + "\n" + "".join(f"- **check failed**: {problem}\n" for problem in problems))
+            stream.write(
+                markdown(report) + "\n" + "".join(f"- **check failed**: {problem}\n" for problem in problems)
+            )
     if problems:
         print("\n".join(f"check failed: {problem}" for problem in problems), file=sys.stderr)
     return FAILED if problems else PASSED
@@ -66,7 +68,9 @@ def read(sources: Sequence[str], options: Options) -> Report:
     units = {report.unit for report in reports}
     if len(units) > 1:
         raise UserError(
-            " ".join(sources), f"count in different units: {', '.join(sorted(units))}", "fit them one at a time"
+            " ".join(sources),
+            f"count in different units: {', '.join(sorted(units))}",
+            "fit them one at a time",
         )
     fits = [
         replace(found, group={"source": source, **found.group})

@@ -120,7 +120,11 @@ def _tuned(size: float, rows: list[Crossing], lost: set[float]) -> Tuned:
     rates = _by_rate(rows)
     measured = _by_rate(row for row in rows if row.role == "measure")
     candidates = measured or rates
-    lr = min(candidates, key=lambda rate: _rank(candidates[rate]))
+    # A sweep that lost seeds at a rate measures a lower one in its place, with as many seeds.
+    lr = min(
+        candidates,
+        key=lambda rate: (bool(measured) and _lost_some(candidates[rate], lost), _rank(candidates[rate])),
+    )
     known = sorted({rate for rate in rates if rate is not None} | lost)
     return Tuned(
         size,
@@ -137,6 +141,11 @@ def _by_rate(rows: Iterable[Crossing]) -> dict[float | None, list[Crossing]]:
     for row in rows:
         found[row.lr].append(row)
     return found
+
+
+def _lost_some(runs: list[Crossing], lost: set[float]) -> bool:
+    """Whether a run diverged, or wandered without arriving."""
+    return runs[0].lr in lost or any(run.censored for run in runs)
 
 
 def _rank(runs: list[Crossing]) -> tuple[bool, int, float, float]:

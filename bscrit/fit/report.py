@@ -128,7 +128,9 @@ def _block(fit: Fit, report: Report) -> list[str]:
     if fit.noise is not None:
         lines += _noise(fit.noise, report.unit)
     if fit.sigma.value is not None:
-        lines.append(f"  {'scatter':<9} {100 * fit.sigma.value:.2g} % of the steps, of batch sizes about the curve")
+        lines.append(
+            f"  {'scatter':<9} {100 * fit.sigma.value:.2g} % of the steps, of batch sizes about the curve"
+        )
     lines += _points(fit.points, report.unit)
     for caveat in fit.caveats:
         mark = "warning" if caveat.serious else "caution"

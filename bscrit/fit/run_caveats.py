@@ -134,7 +134,9 @@ def few_steps(f: Findings) -> Iterator[Caveat]:
             f"the target is met within {number(min(fewest[one] for one in at))} to"
             f" {number(max(fewest[one] for one in at))} steps at batch size {sizes(at)}: a start, not a run"
         )
-        yield Caveat("few-steps", text, "choose a harder target, one that takes dozens of steps", serious=True)
+        yield Caveat(
+            "few-steps", text, "choose a harder target, one that takes dozens of steps", serious=True
+        )
 
 
 def _fewest(point: Tuned) -> float:

@@ -55,9 +55,7 @@ def fit(
         return _of_results(folder, targets, unit)
     from bscrit.fit.reading.table import read_table
 
-    table = read_table(
-        source, targets=targets, columns=columns or {}, by=by, direction=direction, unit=unit
-    )
+    table = read_table(source, targets=targets, columns=columns or {}, by=by, direction=direction, unit=unit)
     return fit_crossings(
         table.crossings, source=table.source, unit=table.unit, diverged=table.diverged, notes=table.notes
     )
@@ -100,7 +98,9 @@ def asked_for(folder: Path, records: Sequence[Record]) -> tuple[list[Record], li
     mine = [record for record in records if spec.asks_for(record.trial, fingerprint)]
     notes = []
     if len(mine) < len(records):
-        notes.append(f"{len(records) - len(mine)} trials of another spec or other data lie in this folder: left out")
+        notes.append(
+            f"{len(records) - len(mine)} trials of another spec or other data lie in this folder: left out"
+        )
     unfinished = sum(not record.finished for record in mine)
     measured = {record.trial.batch_size for record in mine if record.role == "measure" and record.finished}
     missing = [str(size) for size in spec.sweep.batch_sizes if size not in measured]

@@ -13,9 +13,10 @@ from pathlib import Path
 from bscrit.errors import UserError
 from bscrit.results import is_results, read_results
 from bscrit.spec import Spec, read_spec
+from bscrit.sweep.cohort import Cohort
 from bscrit.sweep.drive import Outcome, drive, look
 from bscrit.sweep.executors.local import Local
-from bscrit.sweep.plan import Cohort, largest_cost, plan
+from bscrit.sweep.plan import largest_cost, plan
 from bscrit.sweep.progress import short
 from bscrit.sweep.summary import missing, summary
 from bscrit.sweep.view import Plain, choose_view

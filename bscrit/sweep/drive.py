@@ -21,9 +21,10 @@ from bscrit.preflight import Preflight
 from bscrit.record import Record, begin, end, read_record
 from bscrit.results import read_results
 from bscrit.spec import Spec, check
+from bscrit.sweep.cohort import Cohort
 from bscrit.sweep.executors import Answer, Executor
 from bscrit.sweep.executors.local import Local
-from bscrit.sweep.plan import Cohort, plan
+from bscrit.sweep.plan import plan
 from bscrit.sweep.view import View
 
 ATTEMPTS = 2

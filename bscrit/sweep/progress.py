@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bscrit.crossing import meet
 from bscrit.record import Record
-from bscrit.sweep.plan import Cohort
+from bscrit.sweep.cohort import Cohort
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import IO, Protocol
 
 from bscrit.record import Record
 from bscrit.spec import Spec
-from bscrit.sweep.plan import Cohort
+from bscrit.sweep.cohort import Cohort
 from bscrit.sweep.progress import Row, best, duration, rows, seconds_left, short
 
 LINE_SECONDS = 30.0

@@ -58,7 +58,8 @@ def judge(order: Order, curves: Sequence[Curve], endings: Sequence[Ending | None
 
 def _diverged(order: Order, curve: Curve) -> Ending | None:
     loss, start = float(curve.loss[-1]), float(curve.loss[0])
-    ceiling = start + EXPLODED * abs(start - order.targets[-1])
+    # A target near the start, as in fine-tuning, must not make an ordinary spike a divergence.
+    ceiling = start + EXPLODED * max(abs(start - order.targets[-1]), abs(start) / 5)
     if math.isfinite(loss) and loss <= ceiling:
         return None
     step = int(curve.steps[-1])

@@ -12,8 +12,8 @@ import torch
 import bscrit
 from bscrit.errors import UserError
 from bscrit.preflight import Preflight
-from bscrit.train.lanes import Lanes
 from bscrit.train.batching import tensors_of
+from bscrit.train.lanes import Lanes
 from bscrit.train.loading import fingerprint, load_workload
 from bscrit.train.seeding import seeded
 from bscrit.train.selftest import accumulation_test, choose_backend, self_test
@@ -125,7 +125,9 @@ def _repeatable(workload: Workload, seed: int, size: int) -> list[str]:
     problems = []
     first, again = batch(0), batch(0)
     if any(not torch.equal(a, b) for a, b in zip(first, again, strict=True)):
-        problems.append(f"{name}.batch draws another batch each time: it must depend on (seed, step, size) alone")
+        problems.append(
+            f"{name}.batch draws another batch each time: it must depend on (seed, step, size) alone"
+        )
     elif workload.examples != size and all(torch.equal(a, b) for a, b in zip(first, batch(1), strict=True)):
         problems.append(f"{name}.batch returns the same batch at every step: it must depend on the step")
     one, other = model(), model()
@@ -144,7 +146,9 @@ def _splits(
     mixing = sorted(kind for kind in kinds if "BatchNorm" in kind)
     if mixing:
         return False, f"{mixing[0]} mixes the examples of a batch"
-    size, optimizer = max(((s, o) for s, o in sizes if s <= _TESTED), default=(1, {}), key=lambda pair: pair[0])
+    size, optimizer = max(
+        ((s, o) for s, o in sizes if s <= _TESTED), default=(1, {}), key=lambda pair: pair[0]
+    )
     if size == 1:
         return True, ""
     test = accumulation_test(workload, size, optimizer, dtype, device)

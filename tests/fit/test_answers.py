@@ -33,7 +33,9 @@ class TestOverheads:
 
     def test_lines_name_batch_size_and_unit(self):
         lines = ask(fit(256.0), at="64,512").lines
-        assert any("batch size 64: +400 %" in line and "+25.0 %" in line and "images" in line for line in lines)
+        assert any(
+            "batch size 64: +400 %" in line and "+25.0 %" in line and "images" in line for line in lines
+        )
 
     def test_without_b_crit_they_are_unknown(self):
         assert "unknown" in ask(fit(None), at="64").lines[1]
@@ -97,7 +99,10 @@ class TestQuestions:
     def test_read(self):
         found = parse_questions("64, 256", "64=0.11,256x4=7e-2", "1,8", "loss")
         assert found.at == (64, 256)
-        assert [(t.batch_size, t.seconds, t.devices) for t in found.step_times] == [(64, 0.11, 1), (256, 0.07, 4)]
+        assert [(t.batch_size, t.seconds, t.devices) for t in found.step_times] == [
+            (64, 0.11, 1),
+            (256, 0.07, 4),
+        ]
         assert (found.devices, found.law) == ((1, 8), "loss")
         assert parse_questions(None, None, None, None) == Questions()
 

@@ -13,7 +13,9 @@ from bscrit.record import Order, Record
 from bscrit.trial import Trial
 
 
-def samples(scale: float, batch_size: int, steps: np.ndarray, seed: int, jitter: float = 0.05) -> NoiseSamples:
+def samples(
+    scale: float, batch_size: int, steps: np.ndarray, seed: int, jitter: float = 0.05
+) -> NoiseSamples:
     """Squared norms of a gradient with |G|^2 = 1 and tr(Sigma) = scale, with scatter."""
     random = np.random.default_rng(seed)
     small = np.full(len(steps), batch_size / 4)

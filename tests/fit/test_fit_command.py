@@ -41,7 +41,9 @@ def table(path: Path, rows: dict[int, float], name: str = "runs.csv") -> str:
 
 def exact(b_crit: float) -> dict[int, float]:
     """A frontier without scatter but for a per cent to and fro."""
-    return {2**k: round(1000 * (1 + b_crit / 2**k) * (1 + 0.01 * (-1) ** (k // 2)), 3) for k in range(2, 16, 2)}
+    return {
+        2**k: round(1000 * (1 + b_crit / 2**k) * (1 + 0.01 * (-1) ** (k // 2)), 3) for k in range(2, 16, 2)
+    }
 
 
 class TestStreams:
@@ -81,7 +83,9 @@ class TestExitCodes:
     def test_strict_is_content_with_a_good_fit(self, tmp_path):
         assert run([table(tmp_path, exact(500))], Options(strict=True)) == PASSED
 
-    @pytest.mark.parametrize(("factor", "code"), [(1.0, PASSED), (1.005, PASSED), (3.0, FAILED), (0.3, FAILED)])
+    @pytest.mark.parametrize(
+        ("factor", "code"), [(1.0, PASSED), (1.005, PASSED), (3.0, FAILED), (0.3, FAILED)]
+    )
     def test_baseline(self, tmp_path, capsys, factor, code):
         old = tmp_path / "old.json"
         old.write_text(json.dumps(to_dict(fit(table(tmp_path, exact(500))))))

@@ -301,5 +301,7 @@ def test_decimal_commas_with_three_digits_are_decided_by_the_file(tmp_path: Path
 def test_importing_the_reader_imports_no_pandas() -> None:
     import subprocess
 
-    code = "import sys, bscrit.fit.reading.table; assert not {'pandas', 'scipy', 'pyarrow'} & set(sys.modules)"
+    code = (
+        "import sys, bscrit.fit.reading.table; assert not {'pandas', 'scipy', 'pyarrow'} & set(sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -33,7 +33,10 @@ def write(folder: Path, records: list[Record], spec=SPEC) -> Path:
         begin(trial, record.trial, record.order)
         c = record.curve
         rows = zip(c.steps, c.examples, c.loss, strict=True)
-        lines = [curve_line(int(s), int(e), loss, record.trial.batch_size, record.trial.lr, 0.0) for s, e, loss in rows]
+        lines = [
+            curve_line(int(s), int(e), loss, record.trial.batch_size, record.trial.lr, 0.0)
+            for s, e, loss in rows
+        ]
         (trial / "curve.csv").write_text(HEADER + "\n" + "".join(lines))
         if record.finished:
             end(trial, record.status, record.reason, {"steps": int(c.steps[-1])})
@@ -57,7 +60,9 @@ def test_targets_that_the_sweep_did_not_ask_for(tmp_path, records):
 def test_trials_of_another_optimizer_are_left_out_and_told(tmp_path, records):
     folder = write(tmp_path / "r", records)
     before = fit(folder)
-    other = make_spec(optimizer={"use": "sgd", "momentum": 0.9}, batch_sizes=[4, 16], targets=[0.5, 0.2], seeds=3)
+    other = make_spec(
+        optimizer={"use": "sgd", "momentum": 0.9}, batch_sizes=[4, 16], targets=[0.5, 0.2], seeds=3
+    )
     strangers = list(sweep(Quadratic(momentum=0.9), other).values())
     write(folder, strangers)
     after = fit(folder)
@@ -69,7 +74,9 @@ def test_trials_of_another_optimizer_are_left_out_and_told(tmp_path, records):
 
 def test_an_unfinished_sweep_is_told(tmp_path, records):
     begun = [r for r in records if r.trial.batch_size < 256]
-    begun.append(Record(begun[-1].trial.__class__(**{**begun[-1].trial.to_dict(), "seed": 99}), begun[-1].order))
+    begun.append(
+        Record(begun[-1].trial.__class__(**{**begun[-1].trial.to_dict(), "seed": 99}), begun[-1].order)
+    )
     report = fit(write(tmp_path / "r", begun))
     (note,) = report.notes
     assert "not complete" in note
@@ -87,7 +94,9 @@ def test_a_spec_s_workload_need_not_be_there_any_more(tmp_path, records):
     folder = write(tmp_path / "r", records)
     text = (folder / "spec.toml").read_text().replace('"quadratic"', '"gone:Away"')
     (folder / "spec.toml").write_text(text)
-    with pytest.raises(UserError, match="no finished trial"):  # none of its own: the records are of "quadratic"
+    with pytest.raises(
+        UserError, match="no finished trial"
+    ):  # none of its own: the records are of "quadratic"
         fit(folder)
 
 

@@ -270,7 +270,9 @@ class TestSchema:
     def test_the_published_file_is_current(self):
         published = (Path(bscrit.__file__).parent / "spec" / "spec.schema.json").read_text("utf-8")
         current = json.dumps(json_schema(), indent=1) + "\n"
-        assert published == current, "write json.dumps(json_schema(), indent=1) to bscrit/spec/spec.schema.json"
+        assert published == current, (
+            "write json.dumps(json_schema(), indent=1) to bscrit/spec/spec.schema.json"
+        )
 
     def test_it_is_a_schema(self):
         jsonschema.Draft202012Validator.check_schema(json_schema())

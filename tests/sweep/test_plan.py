@@ -10,7 +10,8 @@ from simulated import FACTS, sweep, train
 
 from bscrit.crossing import meet
 from bscrit.record import Record
-from bscrit.sweep.plan import MAX_RETREATS, RETREAT, SEARCH_SEEDS, asked_for, plan
+from bscrit.sweep.plan import asked_for, plan
+from bscrit.sweep.size import MAX_RETREATS, RETREAT, SEARCH_SEEDS
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,328 @@
+"""One batch size of a plan: what its records ask for next.
+
+search    lanes of one seed race at several rates, round after round, until the rate is settled (tune.py)
+measure   fresh seeds at that rate; their mean curve is what the fit sees
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from bscrit.crossing import forecast, meet
+from bscrit.preflight import Preflight
+from bscrit.record import Order, Record
+from bscrit.sweep.cohort import Cohort
+from bscrit.sweep.tune import (
+    Infeasible,
+    Lane,
+    Try,
+    Tuned,
+    first_rates,
+    pool,
+    predict,
+    rates_around,
+    tune,
+)
+from bscrit.trial import Trial
+
+if TYPE_CHECKING:
+    from bscrit.spec import Spec
+
+SEARCH_SEEDS = 500_000  # above those of the measurement, so that none is tuned on and measured on
+NOISY = 0.03  # scatter of ln(steps) in one curve, above which a race needs more than one seed
+BRACKET = 3  # rates that hold an optimum between them
+SEEDS_PER_RACE = 4  # measured seeds for every further seed of the search
+NOISE_SAMPLES = 10  # of a run at least
+CAP = 2.0  # times the steps of the search: a repeat beyond it wanders at the edge of stability
+PATIENCE = 1.6  # times the steps of a smaller batch size: a larger one never needs more
+SHARED = 0.04
+RETREAT = 1.2
+MAX_RETREATS = 3
+
+
+@dataclass(frozen=True)
+class Settled:
+    """The rate of a batch size and its steps, 0 where there is none: the next batch size may start."""
+
+    lr: float
+    steps: float
+    unreachable: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class BatchSize:
+    """The part of the plan at one batch size, for the targets that smaller ones reached."""
+
+    spec: Spec
+    preflight: Preflight
+    batch_size: int
+    targets: tuple[float, ...]
+    records: Sequence[Record]
+    given_up: Collection[str]
+    known: tuple[tuple[float, float], ...]
+    slowest: float
+
+    def plan(self) -> tuple[list[Cohort], Settled | None]:
+        """Cohorts to train now, and the settled rate, None while it is still searched."""
+        targets = self.targets
+        begun = self._begun()
+        rates = {target: self._rate(target) for target in reversed(targets)}
+        hardest = rates[targets[-1]]
+        for target, rate in rates.items():
+            if isinstance(rate, Try):
+                asked = targets if target == targets[-1] else (target,)
+                return begun or self._search(rate, asked), None
+        settled = replace(self._settled(hardest), unreachable=self._unreachable(rates))
+        if begun:
+            return begun, settled
+        cohorts: list[Cohort] = []
+        serving = [settled.lr]
+        for target, rate in rates.items():
+            if not isinstance(rate, Tuned):
+                continue
+            if rate is hardest:
+                cohorts += self._measure(rate, targets)
+                # Where seeds were lost, a lower rate is measured in the end: known once nothing is left of it.
+                serving += [] if cohorts else [rate.lr]
+            elif self._measured(target) or not all(self._shares(rate, lr) for lr in serving):
+                cohorts += self._measure(rate, (target,))
+        return cohorts, settled
+
+    def _shares(self, rate: Tuned, lr: float) -> bool:
+        """Whether runs at `lr` to the hardest target serve an easier one, to within a few per cent of its steps."""
+        return lr > 0 and rate.loss_at(lr) <= SHARED
+
+    def _settled(self, hardest: Tuned | Try | Infeasible) -> Settled:
+        """What others learn: from the search, whether or not its measurement has ended by now."""
+        for rate in (self._searched_rate(self.targets[-1]), hardest):
+            if isinstance(rate, Tuned):
+                return Settled(rate.lr, rate.steps)
+        return Settled(0.0, math.inf)
+
+    def _unreachable(self, rates: Mapping[float, Tuned | Try | Infeasible]) -> tuple[float, ...]:
+        """Targets for which the budget of examples was too small."""
+        by_examples = (
+            self.spec.max_steps_at(self.batch_size) == self.spec.sweep.max_examples // self.batch_size
+        )
+        lacking = (t for t, rate in rates.items() if isinstance(rate, Infeasible) and rate.exhausted)
+        return tuple(lacking) if by_examples else ()
+
+    def _begun(self) -> list[Cohort]:
+        """Cohorts that were begun and have not ended go on as they were ordered."""
+        waiting = {
+            r.order: None for r in self.records if not r.finished and r.trial.name not in self.given_up
+        }
+        return [
+            Cohort(tuple(t for t in self._trials(order.lanes) if t.name not in self.given_up), order)
+            for order in waiting
+            if self._current(order)
+        ]
+
+    def _current(self, order: Order) -> bool:
+        """Whether an order still fits the spec; one that does not is forgotten, its trials planned anew."""
+        targets = self.targets
+        asked = order.targets == targets or (len(order.targets) == 1 and order.targets[0] in targets)
+        asked = asked and order.max_steps == self.spec.max_steps_at(self.batch_size)
+        # A device that is gone, or a micro-batch that did not fit: going on in the old way would fail again.
+        fits = order.device == self.preflight.device and order.micro_batch == (
+            self.spec.compute.micro_batch or 0
+        )
+        return asked and fits
+
+    def _rate(self, target: float) -> Tuned | Try | Infeasible:
+        """The rate that fits a target: the measured one, or what the search says."""
+        measured = self._measured(target)
+        return Tuned(measured[-1].trial.lr, math.inf) if measured else self._searched_rate(target)
+
+    def _searched_rate(self, target: float) -> Tuned | Try | Infeasible:
+        settings = self.spec.learning_rate
+        if settings.tune == "rule":
+            assert settings.base is not None
+            assert settings.base_batch_size is not None
+            power = {"linear": 1.0, "sqrt": 0.5}[settings.scaling]
+            return Tuned(settings.base * (self.batch_size / settings.base_batch_size) ** power, math.inf)
+        lanes = [_lane(record, target) for record in self._searched(target)]
+        if settings.tune == "grid":
+            step = self._grid(lanes)
+        else:
+            first = self._first(lanes)
+            step = Try(first) if first else self._race(target, lanes)
+        if isinstance(step, Try):
+            rates = tuple(lr for lr in step.rates if not self._lost(lr, step.seed))
+            return replace(step, rates=rates) if rates else Infeasible("the rates that are left failed")
+        return step
+
+    def _race(self, target: float, lanes: Sequence[Lane]) -> Tuned | Try | Infeasible:
+        """The race on one seed; where its curves are noisy, the last three rates again on other seeds."""
+        hardest = target == self.targets[-1]
+        found = tune(lanes, fine=hardest)
+        settled = isinstance(found, Tuned) and len(found.bracket) == BRACKET
+        if not isinstance(found, Tuned) or not settled or not hardest or self._scatter(target) < NOISY:
+            return found
+        races = [[lane for lane in lanes if lane.lr in found.bracket]]
+        for seed in range(1, 1 + self.spec.sweep.seeds // SEEDS_PER_RACE):
+            race = [_lane(r, target) for r in self._searched(target, seed) if r.trial.lr in found.bracket]
+            missing = tuple(lr for lr in found.bracket if lr not in {lane.lr for lane in race})
+            if any(not self._lost(lr, seed) for lr in missing):
+                return Try(missing, seed)
+            races += [] if missing else [race]
+        return pool(races) or found
+
+    def _scatter(self, target: float) -> float:
+        meetings = [meet([r.curve], target, confirmed=False) for r in self._searched(target) if r.finished]
+        return min((m for m in meetings if m), key=lambda m: m.steps).scatter
+
+    def _grid(self, lanes: Sequence[Lane]) -> Tuned | Try | Infeasible:
+        """Every rate of a fixed grid once; the best of them, as it stands."""
+        done = {lane.lr for lane in lanes}
+        rates = self.spec.learning_rate.rates or ()
+        missing = tuple(lr for lr in rates if lr not in done)
+        met = [lane for lane in lanes if lane.kind == "met"]
+        if missing and not all(self._lost(lr) for lr in missing):
+            return Try(missing)
+        if not met:
+            return Infeasible("no rate of the grid arrives within the budget")
+        best = min(met, key=lambda lane: lane.steps)
+        return Tuned(best.lr, best.steps)
+
+    def _first(self, lanes: Sequence[Lane]) -> tuple[float, ...]:
+        """Rates to begin a search with: around what an easier target measured here, or from other batch sizes.
+
+        None where it has begun. For a target that was added later, lanes that diverged are no beginning.
+        """
+        before = [r for r in self.records if r.role == "measure" and r.finished]
+        if before and all(lane.kind == "diverged" for lane in lanes):
+            hardest = min(before, key=lambda r: (r.order.targets[-1], -r.order.round))
+            tried = {lane.lr for lane in lanes}
+            return tuple(lr for lr in rates_around(hardest.trial.lr, 1.25).rates if lr not in tried)
+        if lanes:
+            return ()
+        if self.known:
+            power = 1.0 if self.spec.optimizer_at(self.batch_size)["use"] == "sgd" else 0.5
+            return predict(self.known, self.batch_size, power).rates
+        return first_rates(self.spec.first_guess()).rates
+
+    def _search(self, rates: Try, targets: tuple[float, ...]) -> list[Cohort]:
+        lanes = tuple((lr, self._search_seed(rates.seed)) for lr in rates.rates)
+        rounds = [record.order.round for record in self.records if record.role == "search"]
+        best = tuple(self._incumbent(target, rates.seed) for target in targets)
+        incumbents = best if all(math.isfinite(steps) for steps in best) else ()
+        order = self._order("search", max(rounds, default=-1) + 1, lanes, targets, incumbents)
+        return self._cohort(self._capped(order, PATIENCE * self.slowest))
+
+    def _measure(self, rate: Tuned, targets: tuple[float, ...]) -> list[Cohort]:
+        """Fresh seeds at the tuned rate; at a lower one where a seed was lost at the edge of stability."""
+        lr, steps = rate.lr, rate.steps
+        done = self._measured(targets[-1])
+        last = [record for record in done if record.trial.lr == done[-1].trial.lr]
+        lost = [record for record in last if record.status in ("diverged", "stopped")]
+        retreats = len({record.trial.lr for record in done}) - 1
+        if lost and retreats < MAX_RETREATS and self.spec.learning_rate.tune == "race":
+            lr = float(f"{last[0].trial.lr / RETREAT:.3g}")
+            last = []
+        elif last:
+            lr = last[0].trial.lr
+        have = {record.trial.seed for record in last}
+        first = self.spec.sweep.first_seed
+        seeds = [seed for seed in range(first, first + self.spec.sweep.seeds) if seed not in have]
+        lanes = tuple((lr, seed) for seed in seeds if self._trial(lr, seed).name not in self.given_up)
+        if not lanes:
+            return []
+        if not math.isfinite(steps):
+            steps = self._incumbent(targets[-1])
+        order = self._order("measure", done[-1].order.round + 1 if done else 0, lanes, targets, ())
+        order = replace(order, noise_every=self._noise_every(steps), noise_parts=self.spec.noise.parts)
+        return self._cohort(self._capped(order, CAP * steps))
+
+    def _noise_every(self, steps: float) -> int:
+        """Steps between noise samples: a short run still takes several; 0 where a batch has no equal parts."""
+        parts = range(2, self.spec.noise.parts + 1)
+        cuts = self.preflight.splits and any(self.batch_size % part == 0 for part in parts)
+        if not cuts or self.spec.noise.source == "none":
+            return 0
+        several = math.ceil(steps / NOISE_SAMPLES) if math.isfinite(steps) else self.spec.noise.every
+        return min(self.spec.noise.every, max(several, 1))
+
+    def _order(
+        self,
+        role: str,
+        number: int,
+        lanes: tuple[tuple[float, int], ...],
+        targets: tuple[float, ...],
+        incumbents: tuple[float, ...],
+    ) -> Order:
+        return Order(
+            role=role,  # type: ignore[arg-type]
+            round=number,
+            lanes=lanes,
+            targets=targets,
+            max_steps=self.spec.max_steps_at(self.batch_size),
+            incumbents=incumbents,
+            backend=self.preflight.backends.get(self.batch_size, "loop") if len(lanes) > 1 else "loop",
+            micro_batch=self.spec.compute.micro_batch or 0,
+            device=self.preflight.device,
+            splits=self.preflight.splits,
+        )
+
+    def _capped(self, order: Order, steps: float) -> Order:
+        """The order with a cap at these steps, where that is less than the budget."""
+        return replace(order, cap_steps=math.ceil(steps) + 10) if steps + 10 < order.max_steps else order
+
+    def _cohort(self, order: Order) -> list[Cohort]:
+        return [Cohort(self._trials(order.lanes), order)]
+
+    def _trials(self, lanes: Iterable[tuple[float, int]]) -> tuple[Trial, ...]:
+        return tuple(self._trial(lr, seed) for lr, seed in lanes)
+
+    def _trial(self, lr: float, seed: int) -> Trial:
+        return self.spec.trial(self.batch_size, lr, seed, self.preflight.fingerprint)
+
+    def _lost(self, lr: float, seed: int = 0) -> bool:
+        return self._trial(lr, self._search_seed(seed)).name in self.given_up
+
+    def _search_seed(self, number: int = 0) -> int:
+        return self.spec.sweep.first_seed + SEARCH_SEEDS + number
+
+    def _covers(self, record: Record, target: float) -> bool:
+        """Whether a record was asked for a target this hard, with today's budget."""
+        if record.status == "diverged":
+            return True
+        short = record.status == "exhausted" and record.order.max_steps < self.spec.max_steps_at(
+            self.batch_size
+        )
+        return record.order.targets[-1] <= target and not short
+
+    def _searched(self, target: float, number: int = 0) -> list[Record]:
+        """Records of the race on one seed of the search that tell about a target."""
+        seed = self._search_seed(number)
+        mine = [r for r in self.records if r.role == "search" and r.trial.seed == seed]
+        done = [r for r in mine if r.finished and self._covers(r, target)]
+        # A rate that fails where others train is a wall, like one that diverges.
+        return done + [r for r in mine if done and r.status == "failed" and r.trial.name in self.given_up]
+
+    def _measured(self, target: float) -> list[Record]:
+        """Measured records that serve a target, oldest round first; those made for it alone, if there are any."""
+        serving = [r for r in self.records if r.role == "measure" and r.finished and self._covers(r, target)]
+        own = [r for r in serving if r.order.targets[-1] == target]
+        hardest = target == self.targets[-1]
+        return sorted(own if own or not hardest else serving, key=lambda r: (r.order.round, r.trial.seed))
+
+    def _incumbent(self, target: float, number: int = 0) -> float:
+        """Steps of the best lane so far of the race on one seed."""
+        lanes = [_lane(record, target) for record in self._searched(target, number)]
+        return min((lane.steps for lane in lanes if lane.kind == "met"), default=math.inf)
+
+
+def _lane(record: Record, target: float) -> Lane:
+    lr = record.trial.lr
+    if record.status in ("diverged", "failed"):
+        return Lane(lr, "diverged", math.inf)
+    loss = float(record.curve.loss.min())
+    meeting = meet([record.curve], target, confirmed=False)
+    if meeting is not None:
+        return Lane(lr, "met", meeting.steps, loss)
+    steps = forecast(record.curve, target)
+    return Lane(lr, "exhausted" if record.status == "exhausted" else "slow", steps, loss)
