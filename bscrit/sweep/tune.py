@@ -22,7 +22,7 @@ TENT, CLIFF, STILL_FALLING, FINEST = 0.06, 0.3, 0.75, math.log(1.05)
 FAN = 4.0
 FAR = math.log(1.5)  # a loser's forecast says no more than that it is far behind
 MAX_LANES = 24
-MAX_LANES_IN_VAIN = 14  # while none arrives each may spend the whole budget
+MOST_IN_VAIN = 12  # whole budgets that are spent before a target counts as out of reach
 TUNING_ERROR = 0.2
 
 
@@ -180,11 +180,12 @@ def _gap(ladder: Sequence[Lane]) -> float:
 
 def _none_met(ladder: Sequence[Lane]) -> Try | Infeasible:
     alive = [lane for lane in ladder if lane.kind != "diverged"]
-    if len(ladder) >= MAX_LANES_IN_VAIN:
+    in_vain = sum(lane.kind == "exhausted" for lane in ladder)
+    if len(ladder) >= MAX_LANES or in_vain >= MOST_IN_VAIN:
         return Infeasible(f"no rate of {len(ladder)} from {ladder[0].lr:.3g} to {ladder[-1].lr:.3g} arrives")
     if not alive:
         step = max(_gap(ladder), SPACING)
-        few = min(3, MAX_LANES_IN_VAIN - len(ladder))
+        few = min(3, MAX_LANES - len(ladder))
         return Try(_rounded(ladder[0].lr / step**power for power in range(1, few + 1)))
     best = min(range(len(ladder)), key=lambda row: ladder[row].loss)
     wanted = _missing_neighbours(ladder, best)

@@ -241,14 +241,16 @@ class TestFacts:
         ],
     )
     def test_errors(self, tables, facts, where, what, hint):
-        (error,), _ = check(spec(**tables), Preflight(**facts))
+        (error,), _ = check(spec(**tables), Preflight(**{"untrained_loss": 10.0, **facts}))
         assert error.where == f"spec.toml {where}"
         assert what in error.what
         assert hint in error.remedy
 
     def test_an_error_in_what_was_set_names_the_command_line(self, tmp_path):
         path = TestReading().write(tmp_path)
-        (error,), _ = check(read_spec(path, ["sweep.batch_sizes=[4,8,999]"]), Preflight(examples=64))
+        (error,), _ = check(
+            read_spec(path, ["sweep.batch_sizes=[4,8,999]"]), Preflight(untrained_loss=10.0, examples=64)
+        )
         assert error.where == "--set sweep.batch_sizes=[4, 8, 999]"
 
     @pytest.mark.parametrize(
@@ -261,7 +263,7 @@ class TestFacts:
         ],
     )
     def test_warnings(self, tables, facts, warning):
-        errors, (found,) = check(spec(**tables), Preflight(**facts))
+        errors, (found,) = check(spec(**tables), Preflight(**{"untrained_loss": 10.0, **facts}))
         assert errors == []
         assert warning in found
 

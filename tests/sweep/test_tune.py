@@ -8,6 +8,7 @@ import pytest
 
 from bscrit.sweep.tune import (
     MAX_LANES,
+    MOST_IN_VAIN,
     SPACING,
     Infeasible,
     Lane,
@@ -102,6 +103,12 @@ def test_when_all_diverge_lower_rates_are_tried_and_never_too_many():
     assert len(lanes) == MAX_LANES
     assert min(lane.lr for lane in lanes) < 1e-3
     assert f"no rate of {MAX_LANES}" in step.reason
+
+
+def test_a_loss_that_never_moves_does_not_spend_every_budget():
+    found, lanes = search(lambda lr: Lane(lr, "exhausted", math.inf, 2.3), first_rates(0.1))
+    assert isinstance(found, Infeasible)
+    assert len(lanes) <= MOST_IN_VAIN + 2
 
 
 def test_when_none_arrives_the_search_closes_in_on_the_lowest_loss_and_says_so():
