@@ -43,6 +43,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
     "did you mean 'momentum'? known: momentum, nesterov"
     """
     names = sorted(known)
-    close = get_close_matches(word, names, n=1)
+    folded = {name.casefold(): name for name in names}
+    close = get_close_matches(word.casefold(), folded, n=1)
     listed = f"known: {', '.join(names)}"
-    return f"did you mean '{close[0]}'? {listed}" if close else listed
+    return f"did you mean '{folded[close[0]]}'? {listed}" if close else listed

@@ -63,6 +63,8 @@ def only(errors):
         ("sweep", '"" = 3', "is not a key of [sweep]", "known: batch_sizes"),
         ("workload", "settings = nan", "must be finite", "settings are numbers"),
         ("sweep", "momentum = 0.9", "is not a key of [sweep]", "it belongs below [optimizer]"),
+        ("optimizer", "lr = 0.1", "is not a key of [optimizer]", "the rate is tuned at each batch size"),
+        ("optimizer", 'use = "adamW"', "is not", "did you mean 'adamw'?"),
         ("optimizer", "momentum = 1", "is out of range", "at least 0 and below 1"),
         ("optimizer", "momentum = true", "must be a number, not a boolean", "without quotes"),
         ("optimizer", "momentum = [0.9]", "must be a number, not a list", "brackets"),
