@@ -147,19 +147,35 @@ def _overheads(fit: Fit, sizes: Sequence[float]) -> dict[str, Any]:
         "group": dict(fit.group),
         "target": fit.target,
         "at": [
-            {"batch_size": one.batch_size, "steps": asdict(one.steps), "examples": asdict(one.examples)}
+            {
+                "batch_size": one.batch_size,
+                "steps": asdict(_at(fit, one.batch_size)),
+                "examples": asdict(_at(fit, one.batch_size).scaled(one.batch_size)),
+                "step_overhead": asdict(one.steps),
+                "example_overhead": asdict(one.examples),
+            }
             for one in overheads(fit, sizes)
         ],
     }
 
 
 def _overhead_lines(fit: Fit, sizes: Sequence[float], unit: str) -> list[str]:
-    lines = [f"{title(fit) or 'fit'}: overheads beyond S_min steps and E_min {plural(unit)}"]
+    lines = [f"{title(fit) or 'fit'}: steps and {plural(unit)}, and how far they lie above S_min and E_min"]
     for one in overheads(fit, sizes):
-        lines.append(
-            f"  batch size {size(one.batch_size)}: {_share(one.steps)} steps, {_share(one.examples)} {plural(unit)}"
-        )
+        steps = _at(fit, one.batch_size)
+        lines += [
+            f"  batch size {size(one.batch_size)}: {shown(steps)} steps, {_share(one.steps)}",
+            f"    {shown(steps.scaled(one.batch_size))} {plural(unit)}, {_share(one.examples)}",
+        ]
     return lines
+
+
+def _at(fit: Fit, batch_size: float) -> Estimate:
+    """Steps to the target at any batch size; none where the fit holds no B_crit and the size was not tried."""
+    tried = [point.batch_size for point in fit.points]
+    if fit.curve is None or (fit.b_crit.value is None and not min(tried) <= batch_size <= max(tried)):
+        return Estimate(None)
+    return fit.curve.steps(batch_size)
 
 
 def _share(estimate: Estimate) -> str:

@@ -131,6 +131,7 @@ def _block(fit: Fit, report: Report) -> list[str]:
         lines.append(
             f"  {'scatter':<9} {100 * fit.sigma.value:.2g} % of the steps, of batch sizes about the curve"
         )
+    lines += _shape(fit)
     lines += _points(fit.points, report.unit)
     for caveat in fit.caveats:
         mark = "warning" if caveat.serious else "caution"
@@ -145,6 +146,22 @@ def _noise(noise: NoiseComparison, unit: str) -> list[str]:
     if noise.ratio.value is not None:
         lines.append(f"  {'':<9} {shown(noise.ratio)} of B_crit")
     return [*lines, f"  {'':<9} {noise.text}"]
+
+
+def _shape(fit: Fit) -> list[str]:
+    """What the diagnostics say of the curve's form, where there is a B_crit to doubt."""
+    parts = []
+    q, without, law = (fit.diagnostics.get(name) for name in ("knee_sharpness", "leave_one_out", "power_law"))
+    if fit.verdict == "identified" and q:
+        knee = interval(Estimate(q["value"], q["low"], q["high"]))
+        parts.append(f"knee sharpness q {number(q['value'], 2)} {knee}, 1 for the hyperbola")
+    if fit.verdict == "identified" and without:
+        ends = f"{number(without['low'])} to {number(without['high'])}"
+        parts.append(f"B_crit is {ends} when one batch size is left out")
+    if fit.verdict == "identified" and law:
+        better = "hyperbola" if law["aic_difference"] > 0 else "power law"
+        parts.append(f"AIC prefers the {better} by {number(abs(law['aic_difference']), 2)}")
+    return [f"  {'shape':<9} {'; '.join(parts)}"] if parts else []
 
 
 def _points(points: Sequence[Point], unit: str) -> list[str]:

@@ -131,7 +131,9 @@ def _unknown_key(table: str, key: str, source: Source) -> UserError:
 
 def _home(key: str) -> str:
     if key in ("lr", "learning_rate", "rate"):
-        return "the rate is tuned at each batch size; [learning_rate] says how, and its key guess where to start"
+        return (
+            "the rate is tuned at each batch size; [learning_rate] says how, and its key guess where to start"
+        )
     homes = [name for name, models in TABLES.items() for model in models if key in _own_keys(model)]
     return f"it belongs below [{homes[0]}]" if homes else ""
 

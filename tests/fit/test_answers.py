@@ -7,8 +7,10 @@ from math import sqrt
 
 import pytest
 
+from bscrit.crossing import Crossing
 from bscrit.errors import UserError
 from bscrit.fit.answers import Questions, answer, parse_questions
+from bscrit.fit.core import fit_crossings
 from bscrit.fit.result import Estimate, Fit, Report
 
 
@@ -28,14 +30,23 @@ class TestOverheads:
     def test_at_b_crit_both_are_doubled(self):
         (found,) = ask(fit(256.0), at="256").data["overheads"]
         (one,) = found["at"]
-        assert (one["steps"]["value"], one["examples"]["value"]) == pytest.approx((1.0, 1.0))
-        assert one["steps"]["low"] == pytest.approx(1 / 1.1)
+        assert (one["step_overhead"]["value"], one["example_overhead"]["value"]) == pytest.approx((1.0, 1.0))
+        assert one["step_overhead"]["low"] == pytest.approx(1 / 1.1)
 
     def test_lines_name_batch_size_and_unit(self):
         lines = ask(fit(256.0), at="64,512").lines
-        assert any(
-            "batch size 64: +400 %" in line and "+25.0 %" in line and "images" in line for line in lines
-        )
+        (steps,) = [line for line in lines if "batch size 64" in line]
+        images = lines[lines.index(steps) + 1]
+        assert "+400 %" in steps
+        assert "+25.0 %" in images
+        assert "images" in images
+
+    def test_steps_and_examples_at_any_batch_size(self):
+        rows = [Crossing(float(2**k), 1000 * (1 + 300 / 2**k) * (1 + 0.01 * (-1) ** k)) for k in range(4, 14)]
+        (found,) = answer(fit_crossings(rows), parse_questions("300", None, None, None)).data["overheads"]
+        (one,) = found["at"]
+        assert one["steps"]["value"] == pytest.approx(2000, rel=0.01)
+        assert one["examples"]["low"] < 600_000 < one["examples"]["high"]
 
     def test_without_b_crit_they_are_unknown(self):
         assert "unknown" in ask(fit(None), at="64").lines[1]
