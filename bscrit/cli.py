@@ -6,6 +6,8 @@ Exit codes: 0 done; 1 a sweep left points missing, or a check asked for with --s
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -29,8 +31,12 @@ app = typer.Typer(
 
 def main() -> None:
     """Run a command; a user's mistake is two lines on stderr and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal without the letters of a name
     try:
         app()
+        sys.stdout.flush()
     except UserError as error:
         prefix = "" if isinstance(error, UserErrors) else "error: "
         print(f"{prefix}{error}", file=sys.stderr)
@@ -38,6 +44,10 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()  # whoever read us has left; nothing is to be said
         sys.exit(141)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"error: {where}{error.strerror or error}", file=sys.stderr)
+        os._exit(2)  # an ordinary exit would write to the same full disk, and fail again
 
 
 @app.callback(invoke_without_command=True)

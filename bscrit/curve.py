@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bscrit.files import whole_lines
 
+LARGEST = 2**53  # a step that a float holds exactly
 HEADER = "step,examples,loss,batch_size,lr,seconds"
 Floats = NDArray[np.float64]
 
@@ -64,7 +65,8 @@ def read_curve(path: Path) -> Curve:
             examples, loss, seconds = (float(cells[place]) for place in (1, 2, 5))
         except ValueError:
             continue
-        rows[step] = (step, examples, loss, seconds)
+        if 0 <= step < LARGEST:
+            rows[step] = (step, examples, loss, seconds)
     if not rows:
         return EMPTY
     table = np.array([rows[step] for step in sorted(rows)])

@@ -39,8 +39,18 @@ def whole_json(path: Path) -> Any | None:
     """JSON as `write_json` leaves it; None where there is no such file, or where a crash tore it."""
     try:
         return json.loads(path.read_text("utf-8"))
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, RecursionError):
         return None
+
+
+@contextlib.contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Turn the operating system's refusals to read into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        what = f"cannot be read: {error.strerror or error}"
+        raise UserError(str(error.filename or path), what, "check what it is, and its permissions") from error
 
 
 @contextlib.contextmanager

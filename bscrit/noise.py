@@ -89,7 +89,7 @@ def read_noise(path: Path) -> NoiseSamples:
         metric = cells[2]
         rows[row[0]] = row
     table = np.array([rows[step] for step in sorted(rows)]).reshape(-1, 6)
-    finite = np.isfinite(table).all(axis=1)
+    finite = np.isfinite(table).all(axis=1) & (table[:, 4] > table[:, 2]) & (table[:, 2] > 0)
     return NoiseSamples.of(table[finite].T, metric, int((~finite).sum()))
 
 

@@ -12,10 +12,10 @@ worker in between.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, get_args
 
 from bscrit.curve import EMPTY, Curve, read_curve
 from bscrit.errors import UserError
@@ -25,6 +25,8 @@ from bscrit.trial import FINISHED, Status, Trial
 
 SCHEMA = 1
 Role = Literal["search", "measure"]
+STATUSES = get_args(Status)
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -127,20 +129,31 @@ def read_record(folder: Path) -> Record | None:
     if not trial or not order:
         return None
     begun = Record(
-        Trial.from_dict(trial),
-        Order.from_dict(order),
+        _parsed(folder / "trial.json", Trial.from_dict, trial),
+        _parsed(folder / "order.json", Order.from_dict, order),
         reason="not ended yet",
         curve=read_curve(folder / "curve.csv"),
         noise=read_noise(folder / "noise.csv"),
         folder=folder,
     )
     ended = _versioned(folder / "status.json")
-    facts = ended.get("facts", {})
-    last = begun.curve.steps[-1] if len(begun.curve) else -1
-    whole = ended.get("status") == "failed" or last >= facts.get("steps", 0)
-    if not ended or not whole:
+    facts = ended.get("facts")
+    if ended.get("status") not in STATUSES or not isinstance(facts, dict):
         return begun
-    return replace(begun, status=ended["status"], reason=ended["reason"], facts=facts)
+    last = begun.curve.steps[-1] if len(begun.curve) else -1
+    if ended["status"] != "failed" and last < facts.get("steps", 0):
+        return begun
+    return replace(begun, status=ended["status"], reason=str(ended.get("reason", "")), facts=facts)
+
+
+def _parsed(path: Path, make: Callable[[Mapping[str, Any]], Made], data: Mapping[str, Any]) -> Made:
+    try:
+        return make(data)
+    except (TypeError, ValueError, KeyError, OverflowError) as error:
+        what = f"is not what this version wrote ({type(error).__name__}: {error})"
+        raise UserError(
+            str(path), what, "restore the file, or remove the folder: its trial runs again"
+        ) from error
 
 
 def _versioned(path: Path) -> dict[str, Any]:

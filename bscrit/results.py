@@ -12,11 +12,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from bscrit.errors import UserError
+from bscrit.files import readable
 from bscrit.record import Record, read_record
 
 
 def is_results(path: Path) -> bool:
-    return (path / "trials").is_dir()
+    with readable(path):
+        return (path / "trials").is_dir()
 
 
 def read_results(path: Path) -> list[Record]:
@@ -25,5 +27,8 @@ def read_results(path: Path) -> list[Record]:
         raise UserError(
             str(path), "is not a results folder: it has no folder 'trials'", "run `bscrit sweep` first"
         )
-    folders = sorted(folder for folder in (path / "trials").iterdir() if folder.is_dir())
-    return [record for folder in folders if (record := read_record(folder)) is not None]
+    with readable(path):
+        folders = sorted(folder for folder in (path / "trials").iterdir() if folder.is_dir())
+        records = [record for folder in folders if (record := read_record(folder)) is not None]
+    # A trial under another name is somebody's copy of it, and no second run.
+    return [r for r in records if r.folder is not None and r.folder.name == r.trial.name]

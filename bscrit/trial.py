@@ -64,4 +64,8 @@ class Trial:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Trial:
-        return cls(**data)
+        """Raises TypeError or ValueError for what `to_dict` does not write."""
+        trial = cls(**data)
+        if type(trial.batch_size) is not int or trial.batch_size < 1 or not trial.lr > 0:
+            raise ValueError(f"batch size {trial.batch_size!r} at rate {trial.lr!r}")
+        return trial

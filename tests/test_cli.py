@@ -1,6 +1,7 @@
 """The command line: instant help, exit codes, and a user's mistakes in two lines."""
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -257,3 +258,27 @@ def test_a_sweep_without_torch_says_how_to_get_it(run, spec, tmp_path, monkeypat
     assert code == 2
     assert "Traceback" not in err
     assert len([line for line in err.splitlines() if not line.startswith("[")]) == 2
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_disk_under_our_output_is_one_line(tmp_path):
+    table = tmp_path / "runs.csv"
+    table.write_text("batch_size,steps\n64,4000\n256,1250\n1024,570\n4096,400\n")
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        command = [sys.executable, "-m", "bscrit", "fit", str(table)]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == ["error: No space left on device"]
+
+
+def test_letters_that_the_terminal_lacks_are_no_error(tmp_path):
+    table = tmp_path / "runs.csv"
+    table.write_text(
+        "workload,batch_size,steps\n" + "".join(f"größe,{b},{1000 + 9e4 / b}\n" for b in (16, 64, 256, 1024))
+    )
+    command = [sys.executable, "-m", "bscrit", "fit", str(table)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONIOENCODING": "ascii"}
+    )
+    assert done.returncode == 0, done.stderr
+    assert "gr\\xf6\\xdfe" in done.stdout

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from bscrit.errors import UserError
-from bscrit.files import read_json
+from bscrit.files import readable, whole_json
 from bscrit.fit.compare import with_noise
 from bscrit.fit.core import fit_crossings, fit_evidence
 from bscrit.fit.crossings import from_records
@@ -80,8 +81,8 @@ def _of_results(folder: Path, targets: Sequence[float] | None, unit: str | None)
     if not any(record.finished for record in records):
         raise UserError(str(folder), "holds no finished trial yet", "run `bscrit sweep` to its end first")
     evidence = from_records(records, targets)
-    facts = read_json(folder / "preflight.json") if (folder / "preflight.json").exists() else {}
-    report = fit_evidence(evidence, source=str(folder), unit=unit or facts.get("unit", "example"))
+    found = str(_facts(folder).get("unit", "example"))
+    report = fit_evidence(evidence, source=str(folder), unit=unit or found)
     fits = tuple(with_noise(fit, records) for fit in report.fits)
     return replace(report, fits=fits, notes=(*notes, *report.notes))
 
@@ -91,10 +92,13 @@ def asked_for(folder: Path, records: Sequence[Record]) -> tuple[list[Record], li
 
     A folder may hold trials of an older spec, with another optimizer or other data: they are other curves.
     """
-    if not (folder / "spec.toml").exists() or not (folder / "preflight.json").exists():
-        return list(records), []
+    if not (folder / "spec.toml").exists() or not _facts(folder):
+        _check_alike(folder, records)
+        return list(records), [
+            "spec.toml or preflight.json is missing: whose trials these are was not checked"
+        ]
     spec = restore_spec(folder / "spec.toml")
-    fingerprint = read_json(folder / "preflight.json").get("fingerprint", "")
+    fingerprint = str(_facts(folder).get("fingerprint", ""))
     mine = [record for record in records if spec.asks_for(record.trial, fingerprint)]
     notes = []
     if len(mine) < len(records):
@@ -109,3 +113,24 @@ def asked_for(folder: Path, records: Sequence[Record]) -> tuple[list[Record], li
         parts += [f"nothing is measured yet at batch size {', '.join(missing)}"] if missing else []
         notes.append(f"the sweep is not complete: {'; '.join(parts)}; run the same `bscrit sweep` again")
     return mine, notes
+
+
+def _facts(folder: Path) -> dict[str, Any]:
+    """What preflight found, nothing where its file is not there or torn."""
+    with readable(folder):
+        facts = whole_json(folder / "preflight.json")
+    return facts if isinstance(facts, dict) else {}
+
+
+def _check_alike(folder: Path, records: Sequence[Record]) -> None:
+    """Refuse trials of one batch size that differ in more than rate and seed: without a spec none is preferred."""
+    kinds: dict[int, str] = {}
+    for record in records:
+        kind = json.dumps({**record.trial.to_dict(), "lr": 0, "seed": 0}, sort_keys=True)
+        if kinds.setdefault(record.trial.batch_size, kind) != kind:
+            raise UserError(
+                str(folder),
+                f"holds trials of several specs at batch size {record.trial.batch_size}, and spec.toml or "
+                "preflight.json is missing",
+                "run the `bscrit sweep` that you mean once more: it writes both",
+            )

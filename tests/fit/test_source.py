@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -109,3 +111,73 @@ def test_seeds_added_later_count_with_their_own_cohort(tmp_path):
     assert [point.runs for point in found.points] == [6, 6, 6]
     assert [point.censored for point in found.points] == [0, 0, 0]
     assert np.isfinite([point.steps for point in found.points]).all()
+
+
+@pytest.mark.parametrize("missing", ["spec.toml", "preflight.json"])
+def test_without_its_spec_a_folder_of_one_kind_is_fitted_with_a_note(tmp_path, records, missing):
+    folder = write(tmp_path / "r", records)
+    before = fit(folder)
+    (folder / missing).unlink()
+    after = fit(folder)
+    assert after.fits == before.fits
+    assert "was not checked" in after.notes[0]
+
+
+def test_without_its_spec_trials_of_two_kinds_are_refused(tmp_path, records):
+    other = make_spec(
+        optimizer={"use": "sgd", "momentum": 0.9}, batch_sizes=[4, 16], targets=[0.5, 0.2], seeds=3
+    )
+    folder = write(tmp_path / "r", records)
+    write(folder, list(sweep(Quadratic(momentum=0.9), other).values()))
+    (folder / "spec.toml").unlink()
+    with pytest.raises(UserError, match="trials of several specs at batch size 4"):
+        fit(folder)
+
+
+def test_a_copy_of_a_trial_is_no_second_run(tmp_path, records):
+    folder = write(tmp_path / "r", records)
+    before = fit(folder)
+    measured = next(record for record in records if record.role == "measure")
+    shutil.copytree(folder / "trials" / measured.trial.name, folder / "trials" / "zz-copy")
+    assert fit(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("status.json", "[]"),
+        ("status.json", '{"schema": 1, "status": "reached", "facts": null}'),
+        ("status.json", '{"schema": 1, "status": "lost", "reason": "", "facts": {}}'),
+        ("status.json", "[" * 100_000),
+        ("curve.csv", HEADER + "\n" + "9" * 400 + ",1,0.1,4,0.1,0\n"),
+        ("noise.csv", "step,examples,metric,n_small,sq_small,n_big,sq_big\n" + "0,0,identity,4,1,4,1\n" * 9),
+    ],
+)
+def test_a_damaged_file_costs_its_own_trial_at_most(tmp_path, records, file, text):
+    folder = write(tmp_path / "r", records)
+    measured = next(record for record in records if record.role == "measure")
+    (folder / "trials" / measured.trial.name / file).write_text(text)
+    report = fit(folder)
+    assert [found.verdict for found in report.fits] == ["identified"] * 2
+
+
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [("trial.json", {"batch_size": 0}), ("trial.json", {"batch_size": "four"}), ("order.json", {"new": 1})],
+)
+def test_identity_that_this_version_did_not_write_is_named(tmp_path, records, file, change):
+    folder = write(tmp_path / "r", records)
+    path = folder / "trials" / records[0].trial.name / file
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(UserError) as caught:
+        fit(folder)
+    assert caught.value.where == str(path)
+
+
+def test_what_cannot_be_read_is_a_sentence(tmp_path, records):
+    folder = write(tmp_path / "r", records)
+    curve = folder / "trials" / records[0].trial.name / "curve.csv"
+    curve.unlink()
+    curve.mkdir()
+    with pytest.raises(UserError, match="cannot be read"):
+        fit(folder)
