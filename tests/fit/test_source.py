@@ -145,7 +145,6 @@ def test_a_copy_of_a_trial_is_no_second_run(tmp_path, records):
 @pytest.mark.parametrize(
     ("file", "text"),
     [
-        ("status.json", "[]"),
         ("status.json", '{"schema": 1, "status": "reached", "facts": null}'),
         ("status.json", '{"schema": 1, "status": "lost", "reason": "", "facts": {}}'),
         ("status.json", "[" * 100_000),
@@ -163,7 +162,12 @@ def test_a_damaged_file_costs_its_own_trial_at_most(tmp_path, records, file, tex
 
 @pytest.mark.parametrize(
     ("file", "change"),
-    [("trial.json", {"batch_size": 0}), ("trial.json", {"batch_size": "four"}), ("order.json", {"new": 1})],
+    [
+        ("trial.json", {"batch_size": 0}),
+        ("trial.json", {"batch_size": "four"}),
+        ("order.json", {"new": 1}),
+        ("status.json", {"schema": 2}),
+    ],
 )
 def test_identity_that_this_version_did_not_write_is_named(tmp_path, records, file, change):
     folder = write(tmp_path / "r", records)
