@@ -1,7 +1,7 @@
 """The command line. Each command imports its folder only when it runs, so that help is instant.
 
 Exit codes: 0 done; 1 a sweep left points missing, or a check asked for with --strict or --baseline failed;
-2 a mistake in what was given; 130 and 143 interrupted, and the same command goes on.
+2 a mistake in what was given, or a file that cannot be written; 130 and 143 interrupted, and the same command goes on.
 """
 
 from __future__ import annotations
@@ -83,7 +83,9 @@ def sweep(
 
 
 _TARGETS = typer.Option(
-    metavar="A,B,C", help="Losses (or another metric) to fit; curves need them, else all are fitted."
+    metavar="A,B,C",
+    help="Losses (or another metric) to fit; left out, those of the sweep or all in the table. A table of curves "
+    "needs them.",
 )
 _COLUMNS = typer.Option(metavar="ROLE=COLUMN", help="Map a column, as steps=iter; repeatable.")
 _BY = typer.Option(metavar="COLUMN", help="Fit each value of this column on its own; repeatable.")
@@ -119,7 +121,7 @@ def fit(
     step_times: Annotated[
         str | None,
         typer.Option(
-            metavar="64=0.11,256x4=0.07",
+            metavar="64=0.11,512x4=0.15",
             help="Measured seconds per step at a batch size (on so many devices): what is fastest, and cheapest.",
         ),
     ] = None,
@@ -154,7 +156,12 @@ def fit(
 @app.command()
 def plot(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="A results folder, or a table.")],
-    out: Annotated[Path | None, typer.Option(help="Folder of the figures [default: SOURCE/figures].")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of the figures [default: SOURCE/figures; of runs.csv, runs-figures beside it]."
+        ),
+    ] = None,
     formats: Annotated[
         str, typer.Option("--format", metavar="png,svg,pdf", help="Formats, separated by commas.")
     ] = "png",
@@ -173,6 +180,8 @@ def plot(
     unit: Annotated[str | None, _UNIT] = None,
 ) -> None:
     """Draw the frontier, steps, rates, curves and noise scale; prints the paths of the figures."""
+    # figures need no backend, yet matplotlib refuses to load where the environment names one it does not know
+    os.environ["MPLBACKEND"] = "agg"
     from bscrit.plot import command
 
     options = _options(targets, columns, by, direction, unit)
@@ -187,14 +196,14 @@ def _options(
     unit: str | None,
 ) -> Options:
     """What the options that fit and plot share say, read."""
-    from bscrit.fit.command import Options, parse_columns, parse_direction, parse_targets
+    from bscrit.fit.command import Options, parse_columns, parse_direction, parse_targets, parse_unit
 
     return Options(
         targets=parse_targets(targets),
         columns=parse_columns(columns or []),
         by=tuple(by or ()),
         direction=parse_direction(direction),
-        unit=unit,
+        unit=parse_unit(unit),
     )
 
 

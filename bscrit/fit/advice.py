@@ -15,6 +15,7 @@ import numpy as np
 
 from bscrit.errors import UserError
 from bscrit.fit.result import Estimate, Fit
+from bscrit.fit.words import plural, size
 
 
 @dataclass(frozen=True)
@@ -95,9 +96,9 @@ def step_cost(times: Sequence[StepTime]) -> StepCost:
     seconds = np.array([time.seconds for time in times])
     if len(np.unique(loads)) < 2 or not (seconds > 0).all():
         raise UserError(
-            "step times",
-            f"{len(times)} given",
-            "measure steps at two or more batch sizes, in seconds above 0",
+            "--step-times",
+            f"{len(times)} given, of {plural(len(np.unique(loads)), 'batch size')} per device",
+            "measure steps at two or more batch sizes per device, in seconds above 0",
         )
     design = np.stack([1 / seconds, loads / seconds], axis=1)
     (fixed, per_example), *_ = np.linalg.lstsq(design, np.ones(len(times)), rcond=None)
@@ -121,19 +122,21 @@ def advise(fit: Fit, cost: StepCost, batch_sizes: Sequence[float], devices: Sequ
     """Compare batch sizes and numbers of devices.
 
     Raises:
-        UserError: the fit has no value of b_crit and s_min.
+        UserError: the fit has no value of b_crit and s_min, or no batch size feeds so many devices.
     """
     if fit.b_crit.value is None or fit.s_min.value is None:
         what = f"B_crit is not known: {fit.verdict}"
         raise UserError("advice", what, "widen the range of batch sizes first")
     options = [
-        _option(fit.s_min.value * (1 + fit.b_crit.value / size), cost, size, count)
-        for size in batch_sizes
+        _option(fit.s_min.value * (1 + fit.b_crit.value / batch_size), cost, batch_size, count)
+        for batch_size in batch_sizes
         for count in devices
-        if count <= size
+        if count <= batch_size
     ]
     if not options:
-        raise UserError("advice", "no batch size has an example for each device", "use fewer devices")
+        largest = f"the largest batch size compared, {size(max(batch_sizes))},"
+        what = f"{largest} has no example for each of {min(devices)} devices"
+        raise UserError("advice", what, "use fewer devices")
     options.sort(key=lambda option: (option.seconds, option.device_seconds))
     kept: list[Option] = []
     for option in options:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import ceil, floor, isfinite, log2
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,10 @@ from bscrit.fit.words import number, size
 from bscrit.units import plural
 
 LAWS: Mapping[str, Against] = {"loss": "loss", "parameters": "parameters", "data": "data"}
+POWERS: Mapping[str, float] = {"": 1, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 MOST_OPTIONS = 12
+SMALLEST, LARGEST = 1e-12, 1e12
+RANGE = f"numbers lie between {SMALLEST:g} and {LARGEST:g}"
 
 
 @dataclass(frozen=True)
@@ -38,13 +42,13 @@ class Questions:
 
     Attributes:
         at: batch sizes whose overheads are wanted.
-        step_times: measured seconds per step.
+        cost: of a step, from measured seconds.
         devices: numbers of devices to compare.
         law: what B_crit is to be followed along.
     """
 
     at: tuple[float, ...] = ()
-    step_times: tuple[StepTime, ...] = ()
+    cost: StepCost | None = None
     devices: tuple[int, ...] = (1,)
     law: Against | None = None
 
@@ -58,35 +62,19 @@ class Answers:
 
 
 def answer(report: Report, questions: Questions) -> Answers:
-    """Answer every question.
-
-    Raises:
-        UserError: a law with fewer than three fits, or without the sizes that it needs; step times of one size.
-    """
+    """Answer every question; where the fits hold no answer, that is a line, and null in the data."""
     data: dict[str, Any] = {}
     lines: list[str] = []
     if questions.at:
         data["overheads"] = [_overheads(fit, questions.at) for fit in report.fits]
         lines += [line for fit in report.fits for line in _overhead_lines(fit, questions.at, report.unit)]
-    if questions.step_times:
-        cost = step_cost(questions.step_times)
-        data["step_cost"] = asdict(cost)
-        data["advice"] = [_advice(fit, cost, questions.devices) for fit in report.fits]
-        lines += [
-            line for fit in report.fits for line in _advice_lines(fit, cost, questions.devices, report.unit)
-        ]
+    if cost := questions.cost:
+        advice = [_advice(fit, cost, questions.devices, report.unit) for fit in report.fits]
+        data |= {"step_cost": asdict(cost), "advice": [found for found, _ in advice]}
+        lines += [line for _, said in advice for line in said]
     if questions.law:
-        law = fit_law(report.fits, questions.law, _sizes(report, questions.law))
-        data["law"] = {
-            "against": law.against,
-            "exponent": asdict(law.exponent),
-            "scale": asdict(law.scale),
-            "scatter": law.scatter,
-            "alpha": asdict(law.alpha),
-            "points": [list(point) for point in law.points],
-            "left_out": law.left_out,
-        }
-        lines += _law_lines(law, report.unit)
+        data["law"], said = _law(report, questions.law)
+        lines += said
     return Answers(data, tuple(lines))
 
 
@@ -104,42 +92,58 @@ def parse_questions(
         raise UserError(f"--devices {devices}", "says nothing without --step-times", "give both")
     return Questions(
         at=_numbers("--at", at),
-        step_times=_step_times(step_times),
-        devices=tuple(int(number) for number in _numbers("--devices", devices)) or (1,),
+        cost=_step_cost(step_times),
+        devices=_devices(devices),
         law=LAWS[law] if law else None,
     )
 
 
-def _step_times(text: str | None) -> tuple[StepTime, ...]:
-    """Seconds per step from "64=0.11,256=0.19"; "256x4=0.07" was measured on 4 devices."""
-    found = []
-    for part in (text or "").split(","):
-        match = re.fullmatch(r"\s*([\d.e+]+)(?:x(\d+))?\s*=\s*([\d.e+-]+)\s*", part)
+def _step_cost(text: str | None) -> StepCost | None:
+    """From seconds per step, "64=0.11,256=0.19"; "512x4=0.15" was measured on 4 devices."""
+    if text is None:
+        return None
+    times = []
+    for part in filter(str.strip, text.split(",")):
+        match = re.fullmatch(r"\s*([\d.e+]+)(?:x(\d{1,6}))?\s*=\s*([\d.e+-]+)\s*", part)
         try:
             time = StepTime(float(match[1]), float(match[3]), int(match[2] or 1)) if match else None
         except ValueError:
             time = None
-        if time is not None and min(time.batch_size, time.seconds, time.devices) > 0:
-            found.append(time)
-        elif part.strip():
+        if time is None or not time.devices or not _sensible(time.batch_size) or not _sensible(time.seconds):
             remedy = (
-                "write BATCH_SIZE=SECONDS, or BATCH_SIZExDEVICES=SECONDS: --step-times 64=0.11,256x4=0.07"
+                "write BATCH_SIZE=SECONDS, or BATCH_SIZExDEVICES=SECONDS: --step-times 64=0.11,512x4=0.15; "
+                + RANGE
             )
             raise UserError(f"--step-times {part.strip()}", "is not a step time", remedy)
-    return tuple(found)
+        times.append(time)
+    return step_cost(times)
 
 
 def _numbers(option: str, text: str | None) -> tuple[float, ...]:
     """Positive numbers from "64,256"."""
+    if text is None:
+        return ()
     try:
-        found = tuple(float(part) for part in (text or "").split(",") if part.strip())
+        found = tuple(float(part) for part in text.split(",") if part.strip())
     except ValueError:
-        found = (0.0,)
-    if any(not 0 < value < float("inf") for value in found) or (
-        option == "--devices" and any(v % 1 for v in found)
-    ):
-        raise UserError(f"{option} {text}", "is not a list of positive numbers", f"write {option} 64,256")
+        found = ()
+    if not found or not all(map(_sensible, found)):
+        raise UserError(
+            f"{option} {text}", "is not a list of positive numbers", f"write {option} 64,256; {RANGE}"
+        )
     return found
+
+
+def _devices(text: str | None) -> tuple[int, ...]:
+    found = _numbers("--devices", text) or (1.0,)
+    if any(count % 1 for count in found):
+        raise UserError(f"--devices {text}", "is not a list of whole numbers", "write --devices 1,2,8")
+    return tuple(map(int, found))
+
+
+def _sensible(value: float) -> bool:
+    """Far from where floating-point numbers end, so that no product of a few of them overflows."""
+    return SMALLEST <= value <= LARGEST
 
 
 def _overheads(fit: Fit, sizes: Sequence[float]) -> dict[str, Any]:
@@ -191,17 +195,15 @@ def _share(estimate: Estimate) -> str:
     return f"{ends[0]} [{ends[1] or '...'}, {ends[2] or '...'}]"
 
 
-def _options(fit: Fit) -> list[float]:
-    """Batch sizes to compare: powers of two from far below to far above B_crit."""
-    center = fit.b_crit.value or 1.0
-    return [float(2**k) for k in range(40) if center / 64 <= 2**k <= center * 64]
-
-
-def _advice(fit: Fit, cost: StepCost, devices: Sequence[int]) -> dict[str, Any] | None:
-    if fit.b_crit.value is None or fit.s_min.value is None:
-        return None
-    advice = advise(fit, cost, _options(fit), devices)
-    return {
+def _advice(
+    fit: Fit, cost: StepCost, devices: Sequence[int], unit: str
+) -> tuple[dict[str, Any] | None, list[str]]:
+    name = title(fit) or "fit"
+    try:
+        advice = advise(fit, cost, _options(fit), devices)
+    except UserError as error:
+        return None, [f"{name}: no advice, {error.what}"]
+    data = {
         "group": dict(fit.group),
         "target": fit.target,
         "fastest": asdict(advice.fastest),
@@ -209,20 +211,19 @@ def _advice(fit: Fit, cost: StepCost, devices: Sequence[int]) -> dict[str, Any] 
         "trade_off": [asdict(option) for option in advice.trade_off],
         "fastest_batch_size": asdict(fastest_batch_size(fit.b_crit, cost, max(devices))),
     }
-
-
-def _advice_lines(fit: Fit, cost: StepCost, devices: Sequence[int], unit: str) -> list[str]:
-    name = title(fit) or "fit"
-    if fit.b_crit.value is None or fit.s_min.value is None:
-        return [f"{name}: no advice, B_crit is {fit.verdict}"]
-    advice = advise(fit, cost, _options(fit), devices)
-    lines = [
+    return data, [
         f"{name}: a step takes {number(cost.fixed)} s + {number(cost.per_example)} s per {unit} and device",
         f"  least time: {_option(advice.fastest)}",
         f"  least cost: {_option(advice.cheapest)}",
         "  no other choice is better in both time and cost:",
+        *(f"    {_option(option)}" for option in advice.trade_off[:MOST_OPTIONS]),
     ]
-    return lines + [f"    {_option(option)}" for option in advice.trade_off[:MOST_OPTIONS]]
+
+
+def _options(fit: Fit) -> list[float]:
+    """Batch sizes to compare: powers of two, 1 or more, from far below to far above B_crit."""
+    center = log2(fit.b_crit.value or 1.0)
+    return [2.0**k for k in range(max(ceil(center - 6), 0), max(floor(center + 6), 0) + 1)]
 
 
 def _option(option: Option) -> str:
@@ -231,6 +232,23 @@ def _option(option: Option) -> str:
         f"batch size {size(option.batch_size)}{devices}: {number(option.seconds)} s, "
         f"{number(option.device_seconds)} device-seconds"
     )
+
+
+def _law(report: Report, against: Against) -> tuple[dict[str, Any] | None, list[str]]:
+    try:
+        law = fit_law(report.fits, against, _sizes(report, against))
+    except UserError as error:
+        return None, [f"no law: {error.what}; {error.remedy}"]
+    data = {
+        "against": law.against,
+        "exponent": asdict(law.exponent),
+        "scale": asdict(law.scale),
+        "scatter": law.scatter,
+        "alpha": asdict(law.alpha),
+        "points": [list(point) for point in law.points],
+        "left_out": law.left_out,
+    }
+    return data, _law_lines(law, report.unit)
 
 
 def _law_lines(law: Law, unit: str) -> list[str]:
@@ -270,9 +288,8 @@ def _from_group(fit: Fit, against: Against) -> float | None:
     """A count in the group, "85M" or 85000000, under a name that speaks of it."""
     words = {"parameters": ("param", "model_size", "model"), "data": ("data", "token", "examples")}[against]
     for name, value in fit.group.items():
-        match = re.fullmatch(r"\s*([\d.]+(?:e[+-]?\d+)?)\s*([kKmMbBgGtT]?)\s*", value)
+        match = re.fullmatch(r"\s*(\d+\.?\d*(?:e[+-]?\d+)?)\s*([kKmMbBgGtT]?)\s*", value)
         if match and any(word in name.lower() for word in words):
-            return (
-                float(match[1]) * {"": 1, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}[match[2].lower()]
-            )
+            count = float(match[1]) * POWERS[match[2].lower()]
+            return count if isfinite(count) else None
     return None

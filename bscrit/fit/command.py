@@ -5,21 +5,26 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from bscrit.errors import UserError, nearest
-from bscrit.files import explaining, read_json, write_json, write_text
+from bscrit.files import explaining, write_json, write_text
 from bscrit.fit.answers import Questions, answer
+from bscrit.fit.baseline import moved, read_baseline
 from bscrit.fit.crossings import from_records
 from bscrit.fit.report import crossings_csv, frontier_csv, markdown, table, title, to_dict
-from bscrit.fit.result import SCHEMA, Report
-from bscrit.fit.source import asked_for, fit
+from bscrit.fit.result import Report
+from bscrit.fit.source import asked_for
+from bscrit.fit.sources import fit_sources
 from bscrit.results import is_results, read_results
 
-PASSED, FAILED = 0, 1
+PASSED, FAILED, UNWRITTEN = 0, 1, 2
+LONGEST_UNIT = 60
+REMEDY = "the answer above is whole; free some space or make this place writable, and fit again to write it"
 
 
 @dataclass(frozen=True)
@@ -38,69 +43,38 @@ class Options:
 
 
 def run(sources: Sequence[str], options: Options) -> int:
-    """Fit, print the answer on stdout, and return the exit code."""
-    baseline = _read_baseline(options.baseline) if options.baseline is not None else None
+    """Fit, print the answer on stdout, write what others read, and return the exit code."""
+    baseline = read_baseline(options.baseline) if options.baseline is not None else None
     report = read(sources, options)
-    problems = (_strict(report) if options.strict else []) + (moved(report, baseline) if baseline else [])
-    if len(sources) == 1 and is_results(Path(sources[0])) and options.targets is None:
-        _write_files(Path(sources[0]), report)
     answers = answer(report, options.questions)
+    problems = _strict(report) if options.strict else []
+    problems += moved(report, baseline) if baseline is not None else []
     if options.as_json:
         print(json.dumps({**to_dict(report), **answers.data}, indent=1, allow_nan=False))
     else:
         print("\n".join([table(report), *answers.lines]))
+    for problem in problems:
+        print(f"check failed: {problem}", file=sys.stderr)
+    code = FAILED if problems else PASSED
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
-        with explaining(Path(summary)), Path(summary).open("a", encoding="utf-8") as stream:
-            stream.write(
-                markdown(report) + "\n" + "".join(f"- **check failed**: {problem}\n" for problem in problems)
-            )
-    if problems:
-        print("\n".join(f"check failed: {problem}" for problem in problems), file=sys.stderr)
-    return FAILED if problems else PASSED
+        _written(lambda: _append(Path(summary), report, problems))
+    folder = Path(sources[0])
+    plain = len(sources) == 1 and options.targets is None and options.unit is None
+    if plain and is_results(folder) and not _written(lambda: _write_files(folder, report, options.baseline)):
+        code = code or UNWRITTEN
+    return code
 
 
 def read(sources: Sequence[str], options: Options) -> Report:
-    """One report of all sources: results folders side by side, or the files of one table."""
-    folders = [source for source in sources if Path(source).is_dir()]
-    if len(sources) == 1 or not folders:
-        return _fit(sources[0] if len(sources) == 1 else list(sources), options)
-    reports = [_fit(source, options) for source in sources]
-    units = {report.unit for report in reports}
-    if len(units) > 1:
-        raise UserError(
-            " ".join(sources),
-            f"count in different units: {', '.join(sorted(units))}",
-            "fit them one at a time",
-        )
-    fits = [
-        replace(found, group={"source": source, **found.group})
-        for source, report in zip(sources, reports, strict=True)
-        for found in report.fits
-    ]
-    notes = tuple(note for report in reports for note in report.notes)
-    return Report(" ".join(sources), units.pop(), tuple(fits), notes)
-
-
-def moved(report: Report, baseline: Mapping[str, Any]) -> list[str]:
-    """Sentences on each B_crit that lies beyond both intervals, or that is not there any more."""
-    before = {(json.dumps(fit["group"], sort_keys=True), fit["target"]): fit for fit in baseline["fits"]}
-    problems = []
-    for found in report.fits:
-        old = before.pop((json.dumps(dict(found.group), sort_keys=True), found.target), None)
-        name = title(found) or "fit"
-        if old is None or old["b_crit"]["value"] is None:
-            continue
-        value, was = found.b_crit.value, old["b_crit"]["value"]
-        if value is None:
-            problems.append(f"{name}: B_crit was {was:.4g} and is now {found.verdict}")
-            continue
-        low, high = old["b_crit"]["low"] or was, old["b_crit"]["high"] or was
-        if (found.b_crit.low or value) > high or (found.b_crit.high or value) < low:
-            problems.append(
-                f"{name}: B_crit moved from {was:.4g} [{low:.4g}, {high:.4g}] to {value:.4g} "
-                f"[{found.b_crit.low or value:.4g}, {found.b_crit.high or value:.4g}], {value / was:.2f} times"
-            )
-    return problems + [f"{group} target {target}: is not in this report any more" for group, target in before]
+    """One report of all sources, as the options ask for it."""
+    return fit_sources(
+        sources[0] if len(sources) == 1 else list(sources),
+        targets=options.targets,
+        columns=options.columns,
+        by=options.by,
+        direction=options.direction,
+        unit=options.unit,
+    )
 
 
 def parse_targets(text: str | None) -> tuple[float, ...] | None:
@@ -108,11 +82,13 @@ def parse_targets(text: str | None) -> tuple[float, ...] | None:
     if text is None:
         return None
     try:
-        return tuple(float(part) for part in text.split(",") if part.strip())
+        found = tuple(float(part) for part in text.split(",") if part.strip())
     except ValueError:
-        raise UserError(
-            f"--targets {text}", "is not a list of numbers", "separate them by commas: --targets 0.5,0.3"
-        ) from None
+        found = ()
+    if not found or not all(map(isfinite, found)):
+        remedy = "separate finite numbers by commas: --targets 0.5,0.3"
+        raise UserError(f"--targets {text!r}", "is not a list of numbers", remedy)
+    return found
 
 
 def parse_columns(pairs: Sequence[str]) -> dict[str, str]:
@@ -124,6 +100,8 @@ def parse_columns(pairs: Sequence[str]) -> dict[str, str]:
             raise UserError(
                 f"--columns {pair}", "is not of the form role=column", "for example --columns steps=iter"
             )
+        if role.strip() in found:
+            raise UserError(f"--columns {pair}", f"{role.strip()} has a column already", "give each role one")
         found[role.strip()] = column.strip()
     return found
 
@@ -134,20 +112,35 @@ def parse_direction(text: str | None) -> Literal["down", "up"] | None:
     raise UserError(f"--direction {text}", "is not a direction", nearest(text, ("down", "up")))
 
 
-def _fit(source: str | list[str], options: Options) -> Report:
-    return fit(
-        source,
-        targets=options.targets,
-        columns=options.columns,
-        by=options.by,
-        direction=options.direction,
-        unit=options.unit,
-    )
+def parse_unit(text: str | None) -> str | None:
+    if text is None or (text.strip() and text.isprintable() and len(text) <= LONGEST_UNIT):
+        return text and text.strip()
+    what = f"is not a name on one line of at most {LONGEST_UNIT} letters"
+    raise UserError(f"--unit {text[:LONGEST_UNIT]!r}", what, "for example --unit image")
 
 
-def _write_files(folder: Path, report: Report) -> None:
+def _written(write: Callable[[], None]) -> bool:
+    """Whether something was written; if not, it is said: the answer was printed, and stands."""
+    try:
+        write()
+    except UserError as error:
+        print(f"error: {UserError(error.where, error.what, REMEDY)}", file=sys.stderr)
+        return False
+    return True
+
+
+def _append(summary: Path, report: Report, problems: Sequence[str]) -> None:
+    failed = "".join(f"- **check failed**: {problem}\n" for problem in problems)
+    with explaining(summary), summary.open("a", encoding="utf-8") as stream:
+        stream.write(f"{markdown(report)}\n{failed}")
+
+
+def _write_files(folder: Path, report: Report, baseline: Path | None) -> None:
     """What others read: derived from the trials, so it may be deleted and made again."""
-    write_json(folder / "fit.json", to_dict(report))
+    if baseline is not None and baseline.resolve() == (folder / "fit.json").resolve():
+        print(f"{baseline}: is the baseline, and stays as it is", file=sys.stderr)
+    else:
+        write_json(folder / "fit.json", to_dict(report))
     write_text(folder / "frontier.csv", frontier_csv(report))
     crossings = from_records(asked_for(folder, read_results(folder))[0]).crossings
     write_text(folder / "crossings.csv", crossings_csv(crossings))
@@ -161,12 +154,3 @@ def _strict(report: Report) -> list[str]:
             problems.append(f"{name}: {found.verdict}")
         problems += [f"{name}: {caveat.code}: {caveat.text}" for caveat in found.caveats if caveat.serious]
     return problems
-
-
-def _read_baseline(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise UserError(f"--baseline {path}", "there is no such file", "name the fit.json of an earlier fit")
-    data = read_json(path)
-    if not isinstance(data, dict) or data.get("schema") != SCHEMA or not isinstance(data.get("fits"), list):
-        raise UserError(f"--baseline {path}", "is not a fit.json", "make one with `bscrit fit ... --json`")
-    return data

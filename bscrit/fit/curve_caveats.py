@@ -19,7 +19,7 @@ SIGNIFICANT = 0.01
 PREFERRED = 4.0  # difference of AIC
 LINEAR = 0.98  # a power law with this exponent is perfect scaling, which the hyperbola holds too
 RISE = log(1.1)
-NEGLIGIBLE = 0.01  # scatter of ln(steps) that no one would act upon
+NEGLIGIBLE = 0.01  # of ln(steps) or ln(B_crit): no one would act upon it
 
 
 def few_batch_sizes(f: Findings) -> Iterator[Caveat]:
@@ -83,7 +83,7 @@ def hangs_on_one(f: Findings) -> Iterator[Caveat]:
     if f.verdict != "identified" or not without or b_crit.low is None or b_crit.high is None:
         return
     for end, outside in (("low", without["low"] < b_crit.low), ("high", without["high"] > b_crit.high)):
-        if outside:
+        if outside and abs(log(without[end] / (b_crit.value or inf))) > NEGLIGIBLE:
             text = (
                 f"without batch size {size(without[f'without_{end}'])} B_crit would be"
                 f" {number(without[end])}, outside its interval"

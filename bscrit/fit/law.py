@@ -52,11 +52,13 @@ class Law:
 
     @property
     def alpha(self) -> Estimate:
-        """Kaplan's alpha_B = -1/exponent; open where the exponent's interval reaches 0."""
+        """Kaplan's alpha_B = -1/exponent; only a lower end where the exponent may be 0."""
         value, low, high = self.exponent.value, self.exponent.low, self.exponent.high
-        if value is None or low is None or high is None or value >= 0:
+        if value is None or low is None or high is None or low >= 0:
             return Estimate(None)
-        return Estimate(-1 / value, -1 / low, -1 / high if high < 0 else None)
+        if high >= 0:
+            return Estimate(None, -1 / low)
+        return Estimate(-1 / value, -1 / low, -1 / high)
 
     def __call__(self, x: float) -> Estimate:
         """b_crit at x, with the 95 % interval of the law (not of a further measurement)."""
@@ -89,6 +91,8 @@ def fit_law(fits: Iterable[Fit], against: Against, sizes: Mapping[int, float] | 
     usable.sort(key=lambda pair: pair[0])
     if len(usable) < FEWEST or usable[0][0] == usable[-1][0]:
         what = f"{len(usable)} of {len(every)} fits have a B_crit with an interval and a value of {against!r}"
+        if len(usable) >= FEWEST:
+            what = f"all {len(usable)} fits that have a B_crit with an interval have the same {against}"
         raise UserError(f"--law {against}", what, f"a law needs {FEWEST} fits at different values")
     return _regress(usable, against, len(every) - len(usable))
 

@@ -100,8 +100,16 @@ def markdown(report: Report) -> str:
 
 def title(fit: Fit) -> str:
     """What tells a fit from others: its group and target."""
-    parts = [f"{name} {value}" for name, value in fit.group.items()]
-    return ", ".join([*parts, f"target {fit.target:g}"] if fit.target is not None else parts)
+    return named(fit.group, fit.target)
+
+
+def named(group: Mapping[str, str], target: float | None) -> str:
+    """
+    >>> named({"model": "85M"}, 3.42)
+    'model 85M, target 3.42'
+    """
+    parts = [f"{name} {value}" for name, value in group.items()]
+    return ", ".join([*parts, f"target {target:g}"] if target is not None else parts)
 
 
 def shown(estimate: Estimate) -> str:

@@ -14,11 +14,13 @@ from bscrit.fit.words import number, plural, size, sizes
 
 IN_WARMUP = 0.5  # share of a run
 FEW_STEPS = 10
+LISTED = 5  # runs that were set aside, each with a line of its own
 COARSE = 1.6  # ratio of neighbouring rates; tuned frontiers need sqrt 2
 
 
 def outlier(f: Findings) -> Iterator[Caveat]:
-    for index in np.flatnonzero(~f.keep).tolist():
+    every = np.flatnonzero(~f.keep).tolist()
+    for index in every[:LISTED]:
         place = int(f.rows.point[index])
         point = f.frontier.points[place]
         run = point.runs[index - int(np.flatnonzero(f.rows.point == place)[0])]
@@ -31,6 +33,9 @@ def outlier(f: Findings) -> Iterator[Caveat]:
             f"{name} at batch size {size(run.batch_size)} {took} {number(run.steps)} steps, {off}: set aside"
         )
         yield Caveat("outlier", text, "check its log and its batch size; repeat it with another seed")
+    if len(every) > LISTED:
+        text = f"and {plural(len(every) - LISTED, 'more run')} far from the others: set aside"
+        yield Caveat("outlier", text, "so many are no accident: check what the runs have in common")
 
 
 def rate_at_edge(f: Findings) -> Iterator[Caveat]:

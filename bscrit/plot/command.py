@@ -24,7 +24,7 @@ def run(
 ) -> int:
     """Draw, print the paths on stdout, say on stderr what could not be drawn, and return the exit code."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
-    logging.getLogger("matplotlib").setLevel(logging.WARNING)
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it warns of glyphs that a font lacks
     logging.getLogger("fontTools").setLevel(logging.WARNING)
     report = read([source], options)
     folder = Path(source)
@@ -32,12 +32,20 @@ def run(
     if not records and not figures:
         figures = FROM_TABLES
         print("a table gives the figures frontier and steps; others need a sweep's results", file=sys.stderr)
-    out = out or (folder / "figures" if is_results(folder) else Path("figures"))
-    paths = draw(report, records, out, formats, figures or None, law=_law(report, records))
+    paths = draw(
+        report, records, out or _default_out(folder), formats, figures or None, law=_law(report, records)
+    )
     if not paths:
         raise UserError(source, "supports none of these figures", "see the reasons above")
     print("\n".join(str(path) for path in paths))
     return 0
+
+
+def _default_out(source: Path) -> Path:
+    """A results folder's own figures; those of a table lie beside it, those of a stream here."""
+    if is_results(source):
+        return source / "figures"
+    return source.with_name(f"{source.stem}-figures") if source.is_file() else Path("figures")
 
 
 def _law(report: Report, records: Sequence[Record]) -> RateLaw | None:

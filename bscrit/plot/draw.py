@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +55,7 @@ def draw(
     Raises:
         UserError: unknown format or figure, or a folder that cannot be written.
     """
-    endings = [_known(name.lower().removeprefix("."), FORMATS, "format") for name in formats]
+    endings = [_known(name.strip().lower().removeprefix("."), FORMATS, "format") for name in formats]
     names = [_known(name, FIGURES, "figure") for name in (FIGURES if which is None else which)]
     missing = unsupported(report, records)
     with explaining(out):
@@ -66,7 +67,8 @@ def draw(
                 logging.INFO if which is None else logging.WARNING, "no %s figure: %s", name, missing[name]
             )
             continue
-        with styled():
+        with styled(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing")  # of a user's name: drawn as a box
             figure = FIGURES[name].make(Source(report, records, law))
             for ending in dict.fromkeys(endings):
                 paths.append(out / f"{name}.{ending}")

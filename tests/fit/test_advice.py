@@ -50,7 +50,7 @@ def test_step_cost_is_never_negative():
 
 
 def test_step_cost_needs_two_loads():
-    with pytest.raises(UserError, match="two or more batch sizes"):
+    with pytest.raises(UserError, match="two or more batch sizes per device"):
         step_cost([StepTime(10, 1.0), StepTime(20, 1.0, 2)])
 
 

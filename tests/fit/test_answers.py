@@ -76,6 +76,18 @@ class TestAdvice:
         assert answers.data["advice"] == [None]
         assert "no advice" in answers.lines[0]
 
+    def test_a_fit_without_a_choice_does_not_silence_the_others(self):
+        answers = ask(fit(16.0), fit(4096.0), step_times="100=0.2,300=0.4", devices="2048")
+        without, found = answers.data["advice"]
+        assert without is None
+        assert found["fastest"]["devices"] == 2048
+        assert "size compared, 1024, has no example for each of 2048 devices" in answers.lines[0]
+
+    @pytest.mark.parametrize("b_crit", [1e-3, 0.7, 3e13])
+    def test_batch_sizes_about_any_b_crit_are_compared(self, b_crit):
+        (advice,) = ask(fit(b_crit), step_times="100=0.2,300=0.4").data["advice"]
+        assert 1 <= advice["fastest"]["batch_size"] <= max(64 * b_crit, 1)
+
 
 class TestLaws:
     def test_loss(self):
@@ -101,19 +113,24 @@ class TestLaws:
         assert ask(*fits, law="parameters").data["law"]["exponent"]["value"] == pytest.approx(0.5)
         assert ask(*fits, law="data").data["law"]["points"][0][0] == 20_000
 
-    def test_too_few_fits_are_refused(self):
-        with pytest.raises(UserError, match="law"):
-            ask(fit(10.0, 0.3), fit(20.0, 0.2), law="loss")
+    def test_too_few_fits_are_an_answer(self):
+        answers = ask(fit(10.0, 0.3), fit(20.0, 0.2), law="loss", at="64")
+        assert answers.data["law"] is None
+        assert "no law: 2 of 2 fits" in answers.lines[-1]
+        assert len(answers.data["overheads"]) == 2
+
+    @pytest.mark.parametrize("name", ["1.2.3", "...", ".", "1e999", "Llama 3", "1e300T"])
+    def test_a_model_whose_name_is_no_count_is_left_out(self, name):
+        fits = [fit(93.20 * n**0.47, model=f"{n}M") for n in (85, 151, 302)]
+        assert ask(*fits, fit(100.0, model=name), law="parameters").data["law"]["left_out"] == 1
 
 
 class TestQuestions:
     def test_read(self):
-        found = parse_questions("64, 256", "64=0.11,256x4=7e-2", "1,8", "loss")
+        found = parse_questions("64, 256", "100=0.2,1200x4=4e-1", "1,8", "loss")
         assert found.at == (64, 256)
-        assert [(t.batch_size, t.seconds, t.devices) for t in found.step_times] == [
-            (64, 0.11, 1),
-            (256, 0.07, 4),
-        ]
+        assert found.cost is not None
+        assert (found.cost.fixed, found.cost.per_example) == pytest.approx((0.1, 0.001))
         assert (found.devices, found.law) == ((1, 8), "loss")
         assert parse_questions(None, None, None, None) == Questions()
 
@@ -122,10 +139,23 @@ class TestQuestions:
         [
             {"at": "sixty"},
             {"at": "0"},
+            {"at": ","},
+            {"at": ""},
+            {"at": "1e-320"},
+            {"at": "nan"},
             {"step_times": "64"},
+            {"step_times": ""},
+            {"step_times": "64=1"},
+            {"step_times": "64=1,256x4=1"},
+            {"step_times": "64=1e308,256=1e308"},
+            {"step_times": "64=1e-320,256=1e-320"},
+            {"step_times": "1e308=1,256=1"},
+            {"step_times": "64x99999999999999999999=1,256=1"},
             {"step_times": "64=-1"},
             {"step_times": "64x0=1"},
             {"devices": "2"},
+            {"devices": ",", "step_times": "64=1,128=2"},
+            {"devices": "1e300", "step_times": "64=1,128=2"},
             {"devices": "1.5", "step_times": "64=1,128=2"},
             {"law": "lots"},
         ],
@@ -134,3 +164,8 @@ class TestQuestions:
         option = next(iter(options))
         with pytest.raises(UserError, match=f"--{option.replace('_', '-')}"):
             ask(fit(10.0), **options)
+
+    def test_the_numbers_that_are_let_in_give_finite_answers(self):
+        for times in ("0.01=1e12,1e12=1e-12", "0.01=1e-12,1e12=1e12", "1=1e12,1e12=1e12"):
+            answers = ask(fit(1e3), at="1e-12,1e12", step_times=times, devices="1,1e12")
+            assert json.dumps(answers.data, allow_nan=False)

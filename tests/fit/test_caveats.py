@@ -120,6 +120,11 @@ def test_hangs_on_one():
     assert alone.serious
 
 
+def test_a_shift_that_no_one_would_act_upon_hangs_on_nothing():
+    alone = rows(1e-4, 3, (16, 1024, 1500, 2048, 3000, 4096), 200.0, seed=2)
+    assert "hangs-on-one" not in found(alone)
+
+
 def test_lack_of_fit_against_seeds():
     caveat = found(rows(0.01, 3, tuning=0.08))["lack-of-fit"]
     assert "p =" in caveat.text
@@ -150,6 +155,16 @@ def test_outlier_is_named():
     caveat = found(data)["outlier"]
     assert "runs.csv, line 6" in caveat.text
     assert "11 times" in caveat.text
+
+
+def test_many_outliers_are_counted():
+    data = rows(seeds=20)
+    for place in range(3, 123, 15):
+        data[place] = replace(data[place], steps=data[place].steps * 11)
+    (fit,) = fit_crossings(data).fits
+    texts = [caveat.text for caveat in fit.caveats if caveat.code == "outlier"]
+    assert len(texts) == 6
+    assert texts[-1].startswith("and 3 more runs ")
 
 
 def test_rate_at_edge():

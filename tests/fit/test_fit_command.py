@@ -8,20 +8,24 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from simulated import Quadratic, make_spec, sweep
+from test_source import write
 
 from bscrit.errors import UserError
 from bscrit.fit.command import (
     FAILED,
     PASSED,
+    UNWRITTEN,
     Options,
-    moved,
     parse_columns,
     parse_direction,
     parse_targets,
+    parse_unit,
     run,
 )
 from bscrit.fit.report import schema, to_dict
 from bscrit.fit.source import fit
+from bscrit.record import Record
 
 # Zhang et al. 2024 (arXiv 2410.21676), 85M parameters, steps to a validation loss of 3.42
 ZHANG = dict(
@@ -44,6 +48,63 @@ def exact(b_crit: float) -> dict[int, float]:
     return {
         2**k: round(1000 * (1 + b_crit / 2**k) * (1 + 0.01 * (-1) ** (k // 2)), 3) for k in range(2, 16, 2)
     }
+
+
+SPEC = make_spec(batch_sizes=[4, 16, 64, 256, 1024], targets=[0.2], seeds=2, max_steps=3000)
+DERIVED = ("fit.json", "frontier.csv", "crossings.csv")
+
+
+@pytest.fixture(scope="module")
+def records() -> list[Record]:
+    return list(sweep(Quadratic(), SPEC).values())
+
+
+@pytest.fixture
+def results(tmp_path, records) -> Path:
+    return write(tmp_path / "results", records, SPEC)
+
+
+class TestFiles:
+    def test_a_plain_fit_writes_what_others_read(self, results):
+        assert run([str(results)], Options()) == PASSED
+        assert {path.name for path in results.iterdir()} >= set(DERIVED)
+        assert json.loads((results / "fit.json").read_text()) == to_dict(fit(results))
+
+    @pytest.mark.parametrize("options", [{"unit": "token"}, {"targets": (0.3,)}])
+    def test_a_fit_of_something_else_leaves_them(self, results, options):
+        run([str(results)], Options(**options))
+        assert not any((results / name).exists() for name in DERIVED)
+
+    def test_an_answer_is_printed_where_no_file_can_be_written(self, results, capsys):
+        (results / "fit.json").mkdir()
+        assert run([str(results)], Options()) == UNWRITTEN
+        out, err = capsys.readouterr()
+        assert "B_crit" in out
+        line, hint = err.splitlines()
+        assert line.startswith(f"error: {results / 'fit.json'}: ")
+        assert "--out" not in hint
+
+    def test_a_summary_that_cannot_be_written_hides_no_failed_check(self, tmp_path, monkeypatch, capsys):
+        monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path))
+        assert run([table(tmp_path, {64: 1000, 128: 500, 256: 250})], Options(strict=True)) == FAILED
+        out, err = capsys.readouterr()
+        assert "B_crit" in out
+        assert err.startswith("check failed")
+        assert f"error: {tmp_path}: " in err
+        assert run([table(tmp_path, ZHANG)], Options()) == PASSED
+
+    def test_the_baseline_stays_as_it_is(self, results, monkeypatch, capsys):
+        run([str(results)], Options())
+        old = json.loads((results / "fit.json").read_text())
+        for end in old["fits"][0]["b_crit"]:
+            old["fits"][0]["b_crit"][end] *= 100
+        before = json.dumps(old)
+        (results / "fit.json").write_text(before)
+        monkeypatch.chdir(results)
+        for _ in range(2):
+            assert run([str(results)], Options(baseline=Path("fit.json"))) == FAILED
+        assert (results / "fit.json").read_text() == before
+        assert "fit.json: is the baseline, and stays as it is" in capsys.readouterr().err
 
 
 class TestStreams:
@@ -96,26 +157,23 @@ class TestExitCodes:
             assert f"{factor:.2f} times"[:3] in said
             assert "moved from" in said
 
-    def test_a_fit_that_is_lost_is_a_move(self, tmp_path):
-        before = to_dict(fit(table(tmp_path, exact(500))))
-        now = fit(table(tmp_path, {64: 1000, 128: 500, 256: 250}, "new.csv"))
-        assert any("was" in problem for problem in moved(now, before))
-
-    def test_a_baseline_that_is_none(self, tmp_path):
-        source = table(tmp_path, ZHANG)
-        with pytest.raises(UserError, match="no such file"):
-            run([source], Options(baseline=tmp_path / "missing.json"))
-        (tmp_path / "other.json").write_text("[1, 2]")
-        with pytest.raises(UserError, match=r"is not a fit\.json"):
-            run([source], Options(baseline=tmp_path / "other.json"))
-
 
 class TestArguments:
     def test_targets(self):
         assert parse_targets("0.5, 0.3") == (0.5, 0.3)
         assert parse_targets(None) is None
-        with pytest.raises(UserError, match="not a list of numbers"):
-            parse_targets("0.5;0.3")
+
+    @pytest.mark.parametrize("text", ["0.5;0.3", "", ",", " , ", "nan", "inf,0.3", "1e400"])
+    def test_targets_that_are_none(self, text):
+        with pytest.raises(UserError, match="is not a list of numbers"):
+            parse_targets(text)
+
+    def test_units(self):
+        assert parse_unit(None) is None
+        assert parse_unit(" sequence of 512 tokens ") == "sequence of 512 tokens"
+        for text in ("", " ", "a\nb", "a\x1b[31mb", "x" * 61):
+            with pytest.raises(UserError, match="--unit"):
+                parse_unit(text)
 
     def test_columns(self):
         assert parse_columns(["steps=iter,lr=rate", "batch_size=b"]) == {
@@ -125,6 +183,8 @@ class TestArguments:
         }
         with pytest.raises(UserError, match="role=column"):
             parse_columns(["steps"])
+        with pytest.raises(UserError, match="steps has a column already"):
+            parse_columns(["steps=a", "lr=rate, steps=b"])
 
     def test_direction(self):
         assert parse_direction("up") == "up"

@@ -75,4 +75,12 @@ def test_alpha_is_open_where_the_exponent_may_be_zero():
     random = np.random.default_rng(1)
     losses = (4.0, 3.5, 3.0)
     law = fit_law([fit(float(np.exp(random.standard_normal())), loss, 3.0) for loss in losses], "loss")
-    assert law.alpha.high is None
+    assert (law.alpha.value, law.alpha.high) == (None, None)
+    assert law.alpha.low > 0
+    flat = fit_law([fit(100.0, loss) for loss in losses], "loss")
+    assert flat.alpha.value is None
+
+
+def test_equal_values_are_said():
+    with pytest.raises(UserError, match=r"all 3 fits .* have the same loss"):
+        fit_law([fit(kaplan(4.0), 4.0)] * 3, "loss")

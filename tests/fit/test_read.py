@@ -7,6 +7,7 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -135,7 +136,41 @@ def test_unit(content: str, unit: str, tmp_path: Path) -> None:
 def test_tokens_beside_steps_may_count_something_else(tmp_path: Path) -> None:
     table = read(tmp_path, "batch_size,steps,tokens\n64,46000,1507328000\n")
     assert table.crossings[0].examples == 64 * 46000
+    assert table.unit == "example"
     assert any("tokens" in note for note in table.notes)
+    assert read(tmp_path, "batch_size,steps,tokens\n64,46000,2944000\n").unit == "token"
+
+
+@pytest.mark.parametrize("name", ["gradient_accumulation_steps", "grad_accum", "num_gpus", "world_size"])
+def test_parts_of_a_batch_are_noticed(name: str, tmp_path: Path) -> None:
+    def noticed(head: str, *values: int) -> list[str]:
+        rows = "".join(f"{2**i},{100 - i},{value}\n" for i, value in enumerate(values))
+        return [note for note in read(tmp_path, f"{head},steps,{name}\n{rows}").notes if name in note]
+
+    (note,) = noticed("batch_size", 4, 4)
+    assert f"{name!r} is 4: multiply if 'batch_size' counts one part" in note
+    assert "up to 8" in noticed("batch_size", 1, 8)[0]
+    assert noticed("batch_size", 1, 1) == noticed("global_batch_size", 4, 4) == []
+
+
+def test_a_part_that_is_asked_for_is_noticed(tmp_path: Path) -> None:
+    content = "micro_batch_size,steps\n8,90\n"
+    notes = read(tmp_path, content, columns={"batch_size": "micro_batch_size"}).notes
+    assert any("its name says a part" in note for note in notes)
+
+
+def test_counts_that_look_like_a_budget_are_noticed(tmp_path: Path) -> None:
+    def noticed(content: str) -> list[str]:
+        return [note for note in read(tmp_path, content).notes if "budget" in note]
+
+    (note,) = noticed("batch_size,steps\n1,4000\n2,4000\n4,4000\n8,3100\n")
+    assert note.startswith("steps are exactly 4000 at batch size 1, 2, 4: if that is a budget")
+    (note,) = noticed("batch_size,steps\n8,300\n32,250\n64,125\n")
+    assert note.startswith("examples are exactly 8000 at batch size 32, 64")
+    assert not noticed("batch_size,steps\n1,4000\n1,4000\n2,2500\n4,1800\n8,1800\n")
+    assert not noticed("batch_size,steps,censored\n1,4000,1\n2,4000,0\n4,3000,0\n")
+    assert not noticed("batch_size,epochs\n1,3\n2,3\n4,3\n")
+    assert not noticed("batch_size,steps,target\n1,4000,3\n2,4000,2\n")
 
 
 @pytest.mark.parametrize("yes", ["true", "True", "TRUE", "yes", "y", "1", "x", " t "])
@@ -203,7 +238,13 @@ def test_groups(tmp_path: Path) -> None:
 def test_pooled_columns_are_noticed(tmp_path: Path) -> None:
     content = "batch_size,steps,optimizer\n64,9,sgd\n128,8,sgd\n64,9,adam\n128,7,adam\n"
     assert any("--by optimizer" in note for note in read(tmp_path, content).notes)
-    assert not read(tmp_path, content, by=["optimizer"]).notes
+    for by in (["optimizer"], ["optimizer", "optimizer"], "optimizer"):
+        table = read(tmp_path, content, by=by)
+        assert not table.notes
+        assert {crossing.group for crossing in table.crossings} == {
+            (("optimizer", "sgd"),),
+            (("optimizer", "adam"),),
+        }
 
 
 def test_targets(tmp_path: Path) -> None:
@@ -211,6 +252,21 @@ def test_targets(tmp_path: Path) -> None:
     assert [crossing.target for crossing in read(tmp_path, content).crossings] == [3.2, 3.0]
     assert [crossing.steps for crossing in read(tmp_path, content, targets=[3.0]).crossings] == [12]
     assert read(tmp_path, PLAIN, targets=[3.2]).crossings[0].target == 3.2
+
+
+@pytest.mark.parametrize(
+    "targets",
+    [3.0, "3.0", ["3.0"], np.float32(3), np.array(3.0), np.array([3.0]), pd.Series([3.0]), iter([3])],
+)
+def test_targets_in_every_shape(targets: object, tmp_path: Path) -> None:
+    content = "batch_size,steps,target\n64,9,3.2\n64,12,3.0\n"
+    assert [crossing.steps for crossing in read(tmp_path, content, targets=targets).crossings] == [12]
+
+
+def test_infinite_targets_are_left_out(tmp_path: Path) -> None:
+    table = read(tmp_path, "batch_size,steps,target\n64,9,inf\n64,12,3.0\n64,8,1e400\n")
+    assert [crossing.target for crossing in table.crossings] == [3.0]
+    assert "left out 2 rows: an infinite target (line 2, line 4)" in table.notes
 
 
 def test_targets_in_words(tmp_path: Path) -> None:

@@ -281,3 +281,29 @@ def test_a_dense_log_that_ends_at_the_target_is_smoothed_as_the_others_are() -> 
     assert all(crossing.low == crossing.high for crossing in cut)
     ratio = np.exp(np.mean(np.log([c.steps for c in cut])) - np.mean(np.log([c.steps for c in whole])))
     assert ratio == pytest.approx(1, abs=0.03)
+
+
+def test_an_overflow_before_anything_was_learned_is_no_divergence(tmp_path: Path) -> None:
+    def rows(first: str, last: str) -> str:
+        return f"batch_size,step,loss\n64,0,{first}\n64,10,4\n64,100,3\n64,1000,{last}\n"
+
+    for first in ("inf", "nan"):
+        (crossing,) = read(tmp_path, rows(first, "2"), targets=[2.5]).crossings
+        assert (crossing.low, crossing.high) == (100, 1000)
+    for last in ("inf", "nan"):
+        assert read(tmp_path, rows("inf", last), targets=[3.5]).diverged == ((64, None, ()),)
+
+
+def test_names_that_several_batch_sizes_share_are_no_ramp(tmp_path: Path) -> None:
+    """Numbers of seeds; and examples, which go on from one batch size to the next without being one run."""
+    shared = "run,batch_size,step,loss\n0,16,10,4\n0,16,90,2\n0,64,10,4\n0,64,40,2\n"
+    nameless = "batch_size,examples,loss\n16,160,4\n16,320,2\n64,640,4\n64,1280,2\n"
+    for content in (shared, nameless):
+        assert [c.batch_size for c in read(tmp_path, content, targets=[3]).crossings] == [16, 64]
+
+
+def test_tokens_seen_that_count_something_else_give_no_unit(tmp_path: Path) -> None:
+    content = (
+        "batch_size,step,loss,tokens_seen\n8,10,4,81920\n8,90,2,737280\n16,10,4,163840\n16,50,2,819200\n"
+    )
+    assert read(tmp_path, content, targets=[3]).unit == "example"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import pickle
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,47 @@ TABLES: dict[str, tuple[str, str, str, str]] = {
         "steps go backwards, from 30 to 20, at batch size 64",
         "sort",
     ),
+    "a ramp of batch sizes": (
+        "run,batch_size,step,loss\na,16,0,5\na,16,10,4\na,64,20,3\na,64,30,2\n",
+        "line 4",
+        "rises from 16 to 64 at 20 steps of the run 'a'",
+        "one batch size",
+    ),
+    "a ramp in examples": (
+        "run,batch_size,examples,loss\na,16,160,5\na,16,320,4\na,64,960,3\na,64,1600,2\n",
+        "line 4",
+        "rises from 16 to 64 at 960 examples of the run 'a'",
+        "one batch size",
+    ),
+    "curves of a metric unknown": (
+        "batch_size,step,foo\n8,0,4\n8,100,3\n16,0,4\n16,100,2\n",
+        "",
+        "no column is known as their metric; found: batch_size, step, foo",
+        "--columns loss=foo",
+    ),
+    "a part of a batch": (
+        "per_device_batch_size,num_gpus,steps\n8,4,90\n",
+        "",
+        "no column for batch size",
+        "multiply it by devices and accumulation into a new column batch_size",
+    ),
+    "tokens of a part": ("micro_batch_tokens,steps\n8,9\n", "", "no column for batch size", "multiply"),
+    "our own frontier": (
+        "batch_size,steps,low,high,runs,censored,robust_weight\n4,174,153,199,5,2,1.0\n",
+        "",
+        "the points of a fit, not the runs",
+        "crossings.csv",
+    ),
+    "nothing but infinite targets": ("batch_size,steps,target\n4,9,1e400\n", "", "infinite target", "runs"),
+    "a size beyond belief": ("batch_size,steps\n1e300,9\n", "line 2", "batch_size is 1e+300", "1e18"),
+    "a size next to nothing": ("batch_size,steps\n1e-320,9\n", "line 2", "batch_size is", "1e-9"),
+    "steps beyond belief": ("batch_size,steps\n4,1e30\n", "line 2", "steps is 1e+30", "1e18"),
+    "a number of 400 digits": (
+        f'[{{"batch_size": 4, "steps": {10**400}}}]',
+        "",
+        "no count of steps (record 1)",
+        "runs",
+    ),
     "broken json": ('{"batch_size": 64,', "", "not valid JSON", "restore"),
     "a broken line of json": ('{"a": 1}\n{"a": }\n{"a": 2}\n', "line 2", "not valid JSON", "restore"),
     "json of numbers": ("[1, 2]", "record 1", "1 is not an object", "batch_size"),
@@ -192,6 +234,60 @@ def test_wrong_options(tmp_path: Path) -> None:
     assert "no target" in refused(path, columns=columns, targets=[float("nan")]).what
     path.write_text("batch,steps\n64,9\n")
     assert "no target column" in refused(path, targets=[3.0, 2.0]).what
+
+
+def test_a_role_is_no_group_and_a_column_is_given_once(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("batch_size,steps,loss\n64,9,3\n128,5,2\n")
+    for role in ("steps", "batch_size"):
+        error = refused(path, by=[role])
+        assert (error.where, error.what.endswith("a role, not a group")) == (f"--by {role}", True)
+    error = refused(path, columns={"steps": "batch_size"})
+    assert error.where == "--columns steps=batch_size"
+    assert error.remedy == "give steps another column"
+
+
+@pytest.mark.parametrize(
+    ("options", "where", "what"),
+    [
+        ({"by": [3]}, "--by", "3 is no name of a column"),
+        ({"by": 3}, "--by", "3 is no name of a column"),
+        ({"columns": {"steps": 7}}, "--columns", "'steps': 7 does not map"),
+        ({"columns": ["steps"]}, "--columns", "is a list"),
+        ({"direction": "sideways"}, "--direction", "'sideways' is not a direction"),
+        ({"targets": []}, "--targets", "names no target"),
+        ({"targets": ""}, "--targets", "names no target"),
+        ({"targets": "low"}, "--targets", "l"),
+        ({"targets": [None]}, "--targets", "None is no target"),
+        ({"targets": [[3.2]]}, "--targets", "[3.2] is no target"),
+        ({"targets": float("inf")}, "--targets", "inf is no target"),
+    ],
+)
+def test_options_of_no_sense(options: dict[str, Any], where: str, what: str) -> None:
+    error = refused(pd.DataFrame({"batch_size": [64], "steps": [9]}), **options)
+    assert error.where == where
+    assert what in error.what
+
+
+@pytest.mark.parametrize("source", [[{"batch_size": 1}], [None], pd.DataFrame, b"a.csv", 3, None])
+def test_sources_of_no_sense(source: Any) -> None:
+    assert refused(source).what.startswith("cannot read ")
+
+
+def test_a_path_as_long_as_a_page_is_cut() -> None:
+    assert len(refused("x" * 5000).where) < 300
+
+
+def test_a_closed_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert refused("-").what == "is closed"
+
+
+def test_frames_that_surprise_pandas() -> None:
+    frame = pd.DataFrame({"batch_size": [64, 128], "steps": [9, 5], "seed": [0, 1]})
+    assert "2 columns named 'seed'" in refused(frame.set_index("seed", drop=False)).what
+    frame["batch_size"] = pd.array([64, None], "Int64")
+    assert refused(frame).what == "batch_size is empty"
 
 
 def test_nothing_is_unpickled_or_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
 import pytest
 
 from bscrit.errors import UserError
@@ -35,6 +41,36 @@ def test_a_figure_that_a_table_cannot_give_is_an_error_with_the_reason(table, tm
     with pytest.raises(UserError, match="none of these figures"):
         run(table, tmp_path / "figures", ["png"], ["curves"], Options())
     assert "no curves figure" in caplog.text
+
+
+def test_the_figures_of_a_table_lie_beside_it(table, tmp_path, monkeypatch, capsys):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    run(table, None, ["png", " SVG"], ["frontier"], Options())
+    out = tmp_path / "runs-figures"
+    assert capsys.readouterr().out.split() == [str(out / "frontier.png"), str(out / "frontier.svg")]
+
+
+def test_those_of_a_stream_lie_here(table, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with Path(table).open() as stream:
+        monkeypatch.setattr(sys, "stdin", stream)
+        run("-", None, ["png"], ["frontier"], Options())
+    assert capsys.readouterr().out.split() == [str(Path("figures") / "frontier.png")]
+
+
+def test_a_unit_that_the_font_lacks_is_drawn_without_warning(table, tmp_path, caplog):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert run(table, tmp_path, ["png", "svg", "pdf"], ["frontier"], Options(unit="\N{CAT}")) == 0
+    assert "glyph" not in caplog.text
+
+
+def test_figures_do_not_depend_on_the_environment_s_backend(table, tmp_path):
+    command = [sys.executable, "-m", "bscrit", "plot", table, "--out", str(tmp_path / "out")]
+    environment = {**os.environ, "MPLBACKEND": "nonsense"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
 
 
 def test_unknown_names_are_refused(table, tmp_path):

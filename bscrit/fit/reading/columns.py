@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import Literal
 
@@ -83,6 +83,8 @@ DOWN = words("loss nll perplexity ppl error err wer cer mse mae rmse xent bpc bp
 UNSAID = words("metric value")
 APART = words("std stderr sem var min max scale weight time grad norm best")
 HELD_OUT = words("val valid validation eval evaluation test dev heldout")
+BATCHES = words("batch batchsize bs bsz mbs microbatch")
+SHARED = words("micro microbatch mbs local device gpu rank worker replica core chip node host")
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,6 @@ class Columns:
         by: columns that separate fits, in order, the workload first.
         metrics: columns that may hold the loss or another metric, when none was named.
         metric_name: what says the direction of a metric that was named.
-        unit: what the names say that a batch size counts, "" where they don't.
         notes: roles that a reader would not guess from the names.
     """
 
@@ -102,8 +103,17 @@ class Columns:
     by: tuple[str, ...]
     metrics: tuple[str, ...]
     metric_name: str
-    unit: str
     notes: tuple[str, ...]
+
+    @property
+    def unit(self) -> str:
+        """What the names say that a batch size counts, "" where they don't."""
+        units = (_unit_of(self.of.get(role, "")) for role in ("batch_size", "examples"))
+        return next(filter(None, units), "")
+
+    def without(self, role: str) -> Columns:
+        """The same columns, none of which plays the role."""
+        return replace(self, of={other: column for other, column in self.of.items() if other != role})
 
 
 def tidy(name: str) -> str:
@@ -112,6 +122,16 @@ def tidy(name: str) -> str:
     name = re.sub(r"^(?:config|params?|summary|metrics|hparams|args)[./]", "", name)
     name = re.sub(r"[^a-z0-9%]+", "_", name.lower())
     return name if name in ("_step",) else name.strip("_")
+
+
+def is_part(name: str) -> bool:
+    """Whether a name says the share of a batch that one device takes at a time.
+
+    >>> is_part("per_device_train_batch_size"), is_part("images_per_batch")
+    (True, False)
+    """
+    said = set(tidy(name).split("_"))
+    return bool(said & BATCHES and said & SHARED)
 
 
 def direction_of(name: str) -> Direction | None:
@@ -134,7 +154,7 @@ def recognise(sheet: Sheet, given: Mapping[str, str], by: Sequence[str]) -> Colu
     """
     found = list(sheet.frame.columns)
     of, metric_name = _asked(sheet, given)
-    separate = tuple(_column(sheet, name, "--by") for name in by)
+    separate = tuple(dict.fromkeys(_column(sheet, name, "--by") for name in by))
     free = [column for column in found if column not in of.values() and column not in separate]
     for role, tiers in ROLES.items():
         if role not in of and (column := _pick(sheet, role, tiers, free)) is not None:
@@ -143,13 +163,12 @@ def recognise(sheet: Sheet, given: Mapping[str, str], by: Sequence[str]) -> Colu
     metrics = tuple(column for column in free if _may_be_metric(column))
     if "workload" in of:
         separate = (of["workload"], *(column for column in separate if column != of["workload"]))
-    units = [unit for role in ("batch_size", "examples") if (unit := _unit_of(of.get(role, "")))]
     notes = tuple(
         f"{role} is {column!r}"
         for role, column in of.items()
         if role != "metric" and tidy(column).rstrip("s") != role.rstrip("s")
     )
-    return Columns(of, separate, metrics, metric_name, units[0] if units else "", notes)
+    return Columns(of, separate, metrics, metric_name, notes)
 
 
 def find(sheet: Sheet, role: str, given: Mapping[str, str]) -> str | None:
@@ -175,10 +194,25 @@ def choose_metric(sheet: Sheet, columns: Columns) -> tuple[str, str, tuple[str, 
     return chosen, chosen, notes
 
 
-def missing(sheet: Sheet, *roles: str) -> UserError:
+def require(sheet: Sheet, columns: Columns) -> None:
+    """Raise UserError where no column holds the batch size, or none counts steps."""
+    if "batch_size" not in columns.of:
+        raise _missing(sheet, columns, "batch_size")
+    if not {"steps", "examples", "epochs"} & set(columns.of):
+        raise _missing(sheet, columns, "steps", "examples")
+
+
+def _missing(sheet: Sheet, columns: Columns, *roles: str) -> UserError:
     """The error for a table in which no column plays any of some roles; names the most similar column."""
     found = [str(column) for column in sheet.frame.columns]
     known = {alias: role for role in roles for tier in ROLES.get(role, (role,)) for alias in tier.split()}
+    for column in (column for column in columns.by if tidy(column) in known):
+        what = f"{column!r} holds the {known[tidy(column)].replace('_', ' ')}: a role, not a group"
+        raise UserError(f"--by {column}", what, "name a column that separates fits, such as a model's size")
+    for role, column in columns.of.items():
+        if tidy(column) in known:
+            what = f"takes {column!r}, and no other column holds the {known[tidy(column)].replace('_', ' ')}"
+            raise UserError(f"--columns {role}={column}", what, f"give {role} another column")
     likeness, column, role = max(
         (SequenceMatcher(None, tidy(column), alias).ratio(), column, role)
         for column in found[:200]
@@ -186,6 +220,11 @@ def missing(sheet: Sheet, *roles: str) -> UserError:
     )
     expected = " or ".join(role.replace("_", " ") for role in roles)
     what = f"has no column for {expected}; found: {_listed(found)}"
+    if "batch_size" in roles and (parts := [name for name in found if is_part(name)]):
+        remedy = (
+            f"{parts[0]!r} is a part: multiply it by devices and accumulation into a new column batch_size"
+        )
+        return UserError(sheet.name, what, remedy)
     if likeness > ALIKE:
         return UserError(sheet.name, what, f"is it {column!r}? --columns {role}={column}")
     named = ", or name the runs like bs64-lr0.003-s1" if "batch_size" in roles else ""
@@ -225,7 +264,8 @@ def _pick(sheet: Sheet, role: str, tiers: Iterable[str], free: Sequence[str]) ->
     for tier in tiers:
         same = [column for column in free if names[column] in tier.split()]
         if not same and role == "batch_size":
-            same = [column for column in free if _unit_of(column) and "batch" in names[column].split("_")]
+            said = [column for column in free if "batch" in names[column].split("_")]
+            same = [column for column in said if _unit_of(column) and not is_part(column)]
         if not same and role == "target":
             same = [column for column in free if re.match(r"target_|.*_target$", names[column])]
         if len(same) > 1 and role in ONE_MEANING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from bscrit.fit.reading.keys import Codes, Group, Keys, read_keys
 from bscrit.fit.reading.numerals import Flags
 from bscrit.fit.reading.rows import check_rates, left_out, read_status
 from bscrit.fit.reading.sheet import Sheet
+
+CROSSED = frozenset({"target", "censored", "reached", "low"})
+LONG = 4.0  # ratio of the last step of a curve and its first; the seeds of one crossing never differ so much
 
 
 @dataclass(frozen=True)
@@ -55,30 +58,53 @@ class Runs:
     Attributes:
         metric: name of the column.
         sign: -1 for a metric that gets better upwards, which the curves hold negated.
+        unit: what a batch size counts, "" where the source does not say.
     """
 
     runs: tuple[Run, ...]
     metric: str
     sign: float
-    notes: tuple[str, ...] = field(default=())
+    unit: str
+    notes: tuple[str, ...]
 
 
 def are_curves(sheet: Sheet, columns: Columns) -> bool:
     """Whether rows are points of curves, so that a run has several, and not crossings, one for each run."""
     if "batch_size" not in columns.of or not (columns.metrics or "metric" in columns.of):
         return False
-    if {"target", "censored", "reached", "low"} & set(columns.of):
+    if CROSSED & set(columns.of):
         return False
-    roles = [columns.of[role] for role in ("batch_size", "lr", "seed", "run") if role in columns.of]
-    return bool(sheet.frame.duplicated(list(dict.fromkeys([*roles, *columns.by]))).any())
+    return bool(sheet.frame.duplicated(_run_columns(columns)).any())
+
+
+def refuse_unknown_metric(sheet: Sheet, columns: Columns) -> None:
+    """Refuse points of curves whose metric has a name that says nothing; they look like a table of crossings."""
+    import pandas as pd
+
+    if columns.metrics or {*CROSSED, "metric"} & set(columns.of) or "steps" not in columns.of:
+        return
+    used = {*columns.of.values(), *columns.by}
+    free = [c for c in sheet.frame.columns if c not in used and sheet.frame[c].dtype.kind in "iuf"]
+    texts = sheet.frame[columns.of["steps"]].astype(str)  # which hold any whole number, however long
+    step = pd.to_numeric(texts, errors="coerce").reset_index(drop=True)
+    runs = step.groupby(sheet.frame.groupby(_run_columns(columns), dropna=False).ngroup().to_numpy())
+    several = runs.count() > 1
+    go_on = (runs.diff().fillna(1) > 0).groupby(runs.ngroup()).all().to_numpy() & (
+        runs.last() > LONG * runs.first()
+    )
+    if free and several.any() and go_on[several].all():
+        what = (
+            f"holds curves, but no column is known as their metric; found: {', '.join(sheet.frame.columns)}"
+        )
+        raise UserError(sheet.name, what, f"say which one: --columns loss={free[0]} (or accuracy={free[0]})")
 
 
 def read_runs(sheet: Sheet, columns: Columns, direction: Direction | None) -> Runs:
     """Cut a sheet into runs.
 
     Raises:
-        UserError: steps that go backwards within a run, a metric that can't be told or whose direction can't,
-            and what keys.py refuses.
+        UserError: steps that go backwards or batch sizes that rise within a run, a metric that can't be told or
+            whose direction can't, and what keys.py refuses.
     """
     metric, name, notes = choose_metric(sheet, columns)
     better = direction or direction_of(name)
@@ -97,6 +123,7 @@ def read_runs(sheet: Sheet, columns: Columns, direction: Direction | None) -> Ru
     check_rates(sheet, columns, np.where(logged, lr, np.nan))
 
     rows = np.flatnonzero(logged)
+    _refuse_ramps(sheet, columns, keys, rows)
     number = _numbered(part[rows] for part in (keys.group, keys.batch_size, lr, keys.seed, keys.run))
     rows = rows[np.argsort(number, kind="stable")]
     number = np.sort(number)
@@ -109,7 +136,7 @@ def read_runs(sheet: Sheet, columns: Columns, direction: Direction | None) -> Ru
     if repeated.any():
         where = sheet.where(int(np.flatnonzero(repeated)[0]))
         notes += (f"{int(repeated.sum())} steps are logged twice, the later value holds (first: {where})",)
-    return Runs(runs, metric, sign, notes)
+    return Runs(runs, metric, sign, keys.unit, notes)
 
 
 def _run(keys: Keys, lr: Floats, losses: Floats, status: NDArray[np.object_], rows: Codes) -> Run:
@@ -117,9 +144,10 @@ def _run(keys: Keys, lr: Floats, losses: Floats, status: NDArray[np.object_], ro
     loss = losses[rows]
     finite = np.isfinite(loss)
     end = int(np.flatnonzero(finite)[-1]) + 1 if finite.any() else 0
-    infinite = np.isinf(loss)
+    overflow = np.cumsum(finite) == 0  # of the first evaluations, before anything was learned
+    infinite = np.isinf(loss) & ~(overflow & finite.any())
     # A run whose NaN are scattered has steps without evaluation, and its last ones are no sign of divergence.
-    ended_in_nan = end < len(loss) and finite[:end].all()
+    ended_in_nan = end < len(loss) and (finite | (np.isinf(loss) & overflow))[:end].all()
     diverged = bool(ended_in_nan or infinite.any() or (status[rows] == "diverged").any())
     if infinite.any():
         finite[int(infinite.argmax()) :] = False
@@ -138,6 +166,42 @@ def _run(keys: Keys, lr: Floats, losses: Floats, status: NDArray[np.object_], ro
         str(keys.role[first]),
         diverged,
     )
+
+
+def _run_columns(columns: Columns) -> list[str]:
+    """The columns that tell runs apart."""
+    roles = [columns.of[role] for role in ("batch_size", "lr", "seed", "run") if role in columns.of]
+    return list(dict.fromkeys([*roles, *columns.by]))
+
+
+def _refuse_ramps(sheet: Sheet, columns: Columns, keys: Keys, rows: Codes) -> None:
+    """Refuse a run whose batch size rises as its steps go on: its points belong to no single batch size.
+
+    Runs that share a name, such as the number of a seed, each begin at their first steps again. Examples go on
+    from one batch size to the next where all are logged at the same steps, unless a name says it is one run.
+    """
+    import pandas as pd
+
+    noun, count = next(role for role in ("steps", "examples", "epochs") if role in columns.of), keys.steps
+    if noun != "steps":
+        count, rows = keys.steps * keys.batch_size, rows[keys.run[rows] != ""]
+    if not len(rows):
+        return
+    run = _numbered(part[rows] for part in (keys.group, keys.seed, keys.run))
+    frame = pd.DataFrame({"run": run, "size": keys.batch_size[rows], "count": count[rows], "row": rows})
+    spans = frame.groupby(["run", "size"], as_index=False).agg(
+        first=("count", "min"), last=("count", "max"), row=("row", "min")
+    )
+    later = spans["run"].duplicated()
+    goes_on = spans["first"] > spans["last"].shift()
+    ramps = later & (goes_on | ~later).groupby(spans["run"]).transform("all")
+    if ramps.any():
+        at = int(ramps.to_numpy().argmax())
+        row, (before, size) = int(spans["row"][at]), spans["size"].iloc[at - 1 : at + 1]
+        name = f" of the run {keys.run[row]!r}" if keys.run[row] else ""
+        what = f"the batch size rises from {before:g} to {size:g} at {spans['first'][at]:.10g} {noun}{name}"
+        remedy = "a run must have one batch size: leave out those with a ramp"
+        raise UserError(sheet.where(row), what, remedy)
 
 
 def _rates(keys: Keys, rows: Codes) -> tuple[Floats, tuple[str, ...]]:

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bscrit.curve import Floats
 from bscrit.errors import UserError
-from bscrit.fit.reading.columns import UNITS, Columns, missing, tidy, words
+from bscrit.fit.reading.columns import UNITS, Columns, tidy, words
 from bscrit.fit.reading.numerals import Flags, Numbers, distinct, read_numbers
 from bscrit.fit.reading.sheet import Sheet
 
 Group = tuple[tuple[str, str], ...]
 Codes = NDArray[np.intp]
 TOLERANCE = 0.02
+LEAST, MOST = 1e-9, 1e18  # counts of anything that was trained lie between them
 MOST_VALUES = 50
 CONFOUNDERS = words(
     "model model_name model_size params parameters n_params num_params n_parameters size arch architecture"
@@ -40,6 +40,7 @@ class Keys:
         group: index into `groups`.
         groups: what separates fits, as (name, value) pairs.
         numbers: the further columns that were asked for.
+        unit: what a batch size counts, "" where the source does not say.
         notes: how the columns were understood.
     """
 
@@ -53,6 +54,7 @@ class Keys:
     group: Codes
     groups: list[Group]
     numbers: Mapping[str, Numbers]
+    unit: str
     notes: tuple[str, ...]
 
 
@@ -64,13 +66,11 @@ def read_keys(sheet: Sheet, columns: Columns, further: Sequence[str] = (), first
         first_step: 0 where a step of 0 is allowed, as in curves.
 
     Raises:
-        UserError: no batch size or no count of steps, a count that is not positive, or steps and examples
-            that contradict each other.
+        UserError: a count that is not positive or beyond belief, or steps and examples that contradict each
+            other.
     """
     of = columns.of
     counts = [of[role] for role in ("steps", "examples", "epochs") if role in of]
-    if "batch_size" not in of or not counts:
-        raise missing(sheet, *(["batch_size"] if "batch_size" not in of else ["steps", "examples"]))
     rates = [of["lr"]] if "lr" in of else []
     kinds = {
         of["batch_size"]: True,
@@ -87,8 +87,13 @@ def read_keys(sheet: Sheet, columns: Columns, further: Sequence[str] = (), first
         sheet, of["batch_size"], (batch_size <= 0) | np.isinf(batch_size) | numbers[of["batch_size"]].beyond
     )
     _refuse(sheet, of["batch_size"], np.isnan(batch_size) & ~np.isnan(numbers[counts[0]].values))
+    for column in (of["batch_size"], *counts):
+        _refuse_size(sheet, column, numbers[column].values)
     group, groups = _groups(sheet, columns)
-    steps, source, more = _steps(sheet, columns, numbers, batch_size, group)
+    if _is_foreign(sheet, of, numbers):
+        notes += (f"{of['examples']!r} counts something else than {of['batch_size']!r} and is not used",)
+        columns = columns.without("examples")
+    steps, source, more = _steps(columns, numbers, batch_size, group)
     beyond = np.zeros(len(steps), bool)
     for column in counts:
         beyond |= numbers[column].beyond & (source == column)
@@ -103,6 +108,7 @@ def read_keys(sheet: Sheet, columns: Columns, further: Sequence[str] = (), first
         group,
         groups,
         {column: numbers[column] for column in further},
+        _unit(sheet, columns),
         (*notes, *more),
     )
 
@@ -113,19 +119,6 @@ def labels(sheet: Sheet, column: str | None) -> NDArray[np.object_]:
         return np.full(len(sheet.frame), "", dtype=object)
     codes, texts = distinct(sheet.frame[column])
     return _take([*(text.strip() for text in texts), ""], codes)
-
-
-def unit_of(sheet: Sheet, columns: Columns) -> str:
-    """What a batch size counts, by a column that says it or by the names of columns; "" where none does."""
-    if "unit" not in columns.of:
-        return columns.unit
-    cells = labels(sheet, columns.of["unit"])
-    said = [word for word in dict.fromkeys(cells) if word]
-    if len(said) > 1:
-        where = sheet.where(int(np.flatnonzero(cells == said[1])[0]))
-        what = f"{columns.of['unit']} is {said[1]!r}, and {said[0]!r} before"
-        raise UserError(where, what, "keep one unit in a file: split it in two")
-    return UNITS.get(said[0].lower(), said[0]) if said else columns.unit
 
 
 def check_pooling(sheet: Sheet, columns: Columns) -> tuple[str, ...]:
@@ -175,8 +168,43 @@ def _groups(sheet: Sheet, columns: Columns) -> tuple[Codes, list[Group]]:
     return group, [tuple(zip(names, row, strict=True)) for row in first.itertuples(index=False, name=None)]
 
 
+def _unit(sheet: Sheet, columns: Columns) -> str:
+    """What a batch size counts, by a column that says it or by the names of columns; "" where none does."""
+    if "unit" not in columns.of:
+        return columns.unit
+    cells = labels(sheet, columns.of["unit"])
+    said = [word for word in dict.fromkeys(cells) if word]
+    if len(said) > 1:
+        where = sheet.where(int(np.flatnonzero(cells == said[1])[0]))
+        what = f"{columns.of['unit']} is {said[1]!r}, and {said[0]!r} before"
+        raise UserError(where, what, "keep one unit in a file: split it in two")
+    return UNITS.get(said[0].lower(), said[0]) if said else columns.unit
+
+
+def _is_foreign(sheet: Sheet, of: Mapping[str, str], numbers: Mapping[str, Numbers]) -> bool:
+    """Whether the examples have another unit than the batch size, as tokens beside sequences.
+
+    Raises:
+        UserError: they are not steps times batch size, and no unit in their name explains it.
+    """
+    if "steps" not in of or "examples" not in of:
+        return False
+    size, steps, examples = (numbers[of[role]].values for role in ("batch_size", "steps", "examples"))
+    with np.errstate(all="ignore"):  # infinite counts are left out later
+        differ = np.abs(examples - steps * size)
+        contrary = (differ > size + 1) & (differ > TOLERANCE * examples)
+    if contrary.any() and not set(tidy(of["examples"]).split("_")) & set(UNITS):
+        row = int(np.flatnonzero(contrary)[0])
+        what = (
+            f"{of['examples']} is {examples[row]:.10g}, but {of['steps']} {steps[row]:.10g} times"
+            f" {of['batch_size']} {size[row]:.10g} is {steps[row] * size[row]:.10g}"
+        )
+        raise UserError(sheet.where(row), what, f"count both in one unit, or remove {of['examples']!r}")
+    return bool(contrary.any())
+
+
 def _steps(
-    sheet: Sheet, columns: Columns, numbers: Mapping[str, Numbers], batch_size: Floats, group: Codes
+    columns: Columns, numbers: Mapping[str, Numbers], batch_size: Floats, group: Codes
 ) -> tuple[Floats, NDArray[np.object_], list[str]]:
     """Steps of each row, the column that they come from, and notes."""
     of, notes = columns.of, list[str]()
@@ -184,19 +212,6 @@ def _steps(
     by_steps, examples, epochs = (
         numbers[of[role]].values if role in of else nothing for role in ("steps", "examples", "epochs")
     )
-    with np.errstate(all="ignore"):  # infinite counts are left out later
-        differ = np.abs(examples - by_steps * batch_size)
-        contrary = (differ > batch_size + 1) & (differ > TOLERANCE * examples)
-    if contrary.any():
-        if not set(tidy(of["examples"]).split("_")) & set(UNITS):
-            row = int(np.flatnonzero(contrary)[0])
-            what = (
-                f"{of['examples']} is {examples[row]:.10g}, but {of['steps']} {by_steps[row]:.10g} times"
-                f" {of['batch_size']} {batch_size[row]:.10g} is {by_steps[row] * batch_size[row]:.10g}"
-            )
-            raise UserError(sheet.where(row), what, f"count both in one unit, or remove {of['examples']!r}")
-        notes.append(f"{of['examples']!r} counts something else than {of['batch_size']!r} and is not used")
-        examples = nothing
     steps = np.where(np.isnan(by_steps), examples / batch_size, by_steps)
     source = _take([of.get("steps", ""), of.get("examples", "")], np.isnan(by_steps).astype(np.intp))
     counted = np.zeros(int(group.max(initial=0)) + 1, bool)
@@ -221,9 +236,14 @@ def _take(values: Sequence[str], codes: Codes) -> NDArray[np.object_]:
     return taken
 
 
-def _refuse(sheet: Sheet, column: str, wrong: Flags) -> None:
+def _refuse(sheet: Sheet, column: str, wrong: Flags, remedy: str = "counts must be positive numbers") -> None:
     rows = np.flatnonzero(wrong)
     if len(rows):
-        value: Any = sheet.frame[column].iloc[int(rows[0])]
-        shown = "empty" if value != value or value is None else value
-        raise UserError(sheet.where(int(rows[0])), f"{column} is {shown}", "counts must be positive numbers")
+        cell = sheet.frame[column].iloc[[int(rows[0])]]
+        shown = "empty" if cell.isna().all() else cell.iloc[0]
+        raise UserError(sheet.where(int(rows[0])), f"{column} is {shown}", remedy)
+
+
+def _refuse_size(sheet: Sheet, column: str, values: Floats) -> None:
+    wrong = np.isfinite(values) & (values != 0) & ((values < LEAST) | (values > MOST))
+    _refuse(sheet, column, wrong, "counts must lie between 1e-9 and 1e18")

@@ -45,7 +45,7 @@ def crossings_of_runs(sheet: Sheet, runs: Runs, targets: Sequence[float]) -> Fou
                 crossings += [replace(crossing, target=target) for crossing in found]
     notes += _gaps(crossings)
     lost = [(run.batch_size, run.lr, run.group) for run in runs.runs if run.diverged]
-    return Found(tuple(crossings), tuple(dict.fromkeys(lost)), tuple(notes))
+    return Found(tuple(crossings), tuple(dict.fromkeys(lost)), tuple(notes), runs.unit)
 
 
 def no_targets(sheet: Sheet, runs: Runs) -> UserError:

@@ -35,11 +35,13 @@ class Found:
         crossings: in the order of the source.
         diverged: (batch size, learning rate or None, group) of each setting at which a run diverged.
         notes: rows left out, and how columns were understood.
+        unit: what a batch size counts, "" where the source does not say.
     """
 
     crossings: tuple[Crossing, ...]
     diverged: tuple[tuple[float, float | None, Group], ...]
     notes: tuple[str, ...]
+    unit: str
 
 
 def crossings_of_rows(sheet: Sheet, columns: Columns, targets: Sequence[float] | None) -> Found:
@@ -57,12 +59,14 @@ def crossings_of_rows(sheet: Sheet, columns: Columns, targets: Sequence[float] |
     diverged = status == "diverged"
     unusable = np.isin(status, ["failed", "running"])
     uncounted = ~np.isfinite(keys.steps) & ~diverged & ~unusable
-    keep = ~(diverged | unusable | uncounted)
+    endless = np.isinf(target)
+    keep = ~(diverged | unusable | uncounted | endless)
     notes = [
         *notes,
         *keys.notes,
         *left_out(sheet, unusable, "failed or still running"),
         *left_out(sheet, uncounted, "no count of steps"),
+        *left_out(sheet, endless, "an infinite target"),
     ]
     if targets is not None:
         target = _select(sheet, columns, target, targets)
@@ -92,6 +96,7 @@ def crossings_of_rows(sheet: Sheet, columns: Columns, targets: Sequence[float] |
         ),
         settings(keys, diverged & ~np.isnan(keys.batch_size)),
         tuple(notes),
+        keys.unit,
     )
 
 

@@ -129,6 +129,7 @@ def first_line(error: BaseException) -> str:
 
 
 EMPTY = "export the table again: a line of column names, then one line for each row"
+LONGEST = 200  # characters of a path that an error shows
 _SAMPLE = 1 << 16
 _SIGNATURES = {
     b"PK\x03\x04": ("is a workbook or a zip archive", "save the sheet as CSV"),
@@ -148,6 +149,8 @@ _UNREAD = {
 
 def _read(source: Path | str) -> bytes:
     if str(source) == "-":
+        if sys.stdin is None:
+            raise UserError("standard input", "is closed", "pipe a table into it, or name a file")
         data = sys.stdin.buffer.read()
     else:
         path = Path(source)
@@ -160,7 +163,7 @@ def _read(source: Path | str) -> bytes:
             data = path.read_bytes()
         except (OSError, ValueError) as error:
             what = getattr(error, "strerror", None) or str(error)
-            raise UserError(str(source), what, "check the path") from None
+            raise UserError(f"{str(source)[:LONGEST]}", what, "check the path") from None
     if not data.strip():
         raise UserError(str(source), "is empty", EMPTY)
     for signature, (what, remedy) in _SIGNATURES.items():
@@ -195,7 +198,7 @@ def _from_frame(name: str, source: pd.DataFrame) -> Sheet:
     import pandas as pd
 
     named = any(level is not None for level in source.index.names)
-    frame = source.reset_index() if named else source.copy(deep=False)
+    frame = source.reset_index(allow_duplicates=True) if named else source.copy(deep=False)
     joined = [
         "_".join(str(part) for part in column if str(part)) if isinstance(column, tuple) else column
         for column in frame.columns

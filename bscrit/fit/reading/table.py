@@ -7,22 +7,24 @@
 
 from __future__ import annotations
 
-import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bscrit.crossing import Crossing
 from bscrit.errors import UserError
-from bscrit.fit.reading.columns import Columns, Direction, direction_of, recognise
-from bscrit.fit.reading.curves import are_curves, read_runs
+from bscrit.fit.reading.cautions import budgets, parts_of_batches
+from bscrit.fit.reading.columns import Columns, Direction, direction_of, recognise, require, tidy
+from bscrit.fit.reading.curves import CROSSED, are_curves, read_runs, refuse_unknown_metric
 from bscrit.fit.reading.exports import long_form
-from bscrit.fit.reading.keys import Group, check_pooling, unit_of
+from bscrit.fit.reading.keys import Group, check_pooling
 from bscrit.fit.reading.meetings import crossings_of_runs, no_targets
+from bscrit.fit.reading.options import as_columns, as_direction, as_names, as_targets
 from bscrit.fit.reading.rows import crossings_of_rows, left_out
 from bscrit.fit.reading.sheet import Sheet, join, open_sheet
 
@@ -79,40 +81,54 @@ def read_table(
     Raises:
         UserError: whatever can't be understood, with the file, the line, the value and the remedy.
     """
+    targets, columns, by = as_targets(targets), as_columns(columns), as_names(by)
+    direction = as_direction(direction)
     sheet = _open(source, columns)
+    _refuse_frontier(sheet)
     found = recognise(sheet, columns, by)
+    require(sheet, found)
     sheet, duplicates = _without_duplicates(sheet)
-    _check_targets(targets or ())
-    pooled = check_pooling(sheet, found)
+    cautions = [*check_pooling(sheet, found), *parts_of_batches(sheet, found)]
     if are_curves(sheet, found):
         runs = read_runs(sheet, found, direction)
-        if not targets:
+        if targets is None:
             raise no_targets(sheet, runs)
         held = crossings_of_runs(sheet, runs, targets)
     else:
+        refuse_unknown_metric(sheet, found)
         _refuse_endings(sheet, found, columns)
         held = crossings_of_rows(sheet, found, targets)
+        cautions += budgets(found, held.crossings)
     if not held.crossings:
         what = "; ".join(["holds no crossing", *held.notes])
         raise UserError(
             sheet.name, what, "give runs that met a target, or that were still running towards it"
         )
-    notes = (*sheet.notes, *found.notes, *duplicates, *held.notes, *pooled)
+    notes = (*sheet.notes, *found.notes, *duplicates, *held.notes, *cautions)
     return Table(
         sheet.name,
-        unit or unit_of(sheet, found) or "example",
+        unit or held.unit or "example",
         held.crossings,
         tuple(dict.fromkeys(notes)),
         held.diverged,
     )
 
 
-def _open(source: Path | str | pd.DataFrame | Sequence[Path | str], columns: Mapping[str, str]) -> Sheet:
-    if isinstance(source, Sequence) and not isinstance(source, str):
-        if not source:
-            raise UserError("", "no file is named", "name a table or a results folder")
-        return join([long_form(open_sheet(path), columns) for path in source])
-    return long_form(open_sheet(source), columns)
+def _open(source: Any, columns: Mapping[str, str]) -> Sheet:
+    import pandas as pd
+
+    if isinstance(source, pd.DataFrame):
+        return long_form(open_sheet(source), columns)
+    paths = source if isinstance(source, Sequence) and not isinstance(source, str) else [source]
+    if not paths:
+        raise UserError("", "no file is named", "name a table or a results folder")
+    for path in paths:
+        if not isinstance(path, str | os.PathLike):
+            remedy = (
+                "give a path, several paths, or a data frame; rows in Python become one by pandas.DataFrame"
+            )
+            raise UserError("", f"cannot read {path!r:.40}, a {type(path).__name__}", remedy)
+    return join([long_form(open_sheet(path), columns) for path in paths])
 
 
 def _without_duplicates(sheet: Sheet) -> tuple[Sheet, list[str]]:
@@ -126,9 +142,16 @@ def _without_duplicates(sheet: Sheet) -> tuple[Sheet, list[str]]:
     return sheet.only(~again), left_out(sheet, again, "exact duplicates of earlier rows")
 
 
+def _refuse_frontier(sheet: Sheet) -> None:
+    """Refuse our own frontier.csv: its low and high are limits of confidence, and its censored is a count."""
+    if {"runs", "robust_weight"} <= {tidy(column) for column in sheet.frame.columns}:
+        what = "holds the points of a fit, not the runs behind them"
+        raise UserError(sheet.name, what, "fit the crossings.csv beside it, or the results folder")
+
+
 def _refuse_endings(sheet: Sheet, found: Columns, columns: Mapping[str, str]) -> None:
     """Refuse a list of runs with their last step and last loss, which looks like a table of crossings."""
-    if {"target", "censored", "reached", "low"} & set(found.of) or {"steps", "step"} & set(columns):
+    if CROSSED & set(found.of) or {"steps", "step"} & set(columns):
         return
     for metric in found.metrics:
         if sheet.frame[metric].dtype.kind not in "iuf" or direction_of(metric) is None:
@@ -141,9 +164,3 @@ def _refuse_endings(sheet: Sheet, found: Columns, columns: Mapping[str, str]) ->
             steps = found.of.get("steps", "NAME")
             remedy = f"export the history of the runs; if they all ended at a target: --columns steps={steps}"
             raise UserError(sheet.name, what, remedy)
-
-
-def _check_targets(targets: Sequence[float]) -> None:
-    for target in targets:
-        if not math.isfinite(target):
-            raise UserError("--targets", f"{target} is no target", "name finite values of the metric")
