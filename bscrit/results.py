@@ -10,10 +10,19 @@ results/NAME/
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from bscrit.errors import UserError
 from bscrit.files import readable
 from bscrit.record import Record, read_record
+
+
+def is_folder(source: Any) -> bool:
+    """Whether a source is a path to a folder; False for anything that cannot be one."""
+    try:
+        return isinstance(source, str | Path) and Path(source).is_dir()
+    except (OSError, ValueError):  # too long, or with a NUL
+        return False
 
 
 def is_results(path: Path) -> bool:

@@ -13,9 +13,10 @@ from bscrit.files import readable, whole_json
 from bscrit.fit.compare import with_noise
 from bscrit.fit.core import fit_crossings, fit_evidence
 from bscrit.fit.crossings import from_records
+from bscrit.fit.reading.options import as_targets
 from bscrit.fit.result import Report
 from bscrit.record import Record
-from bscrit.results import is_results, read_results
+from bscrit.results import is_folder, is_results, read_results
 from bscrit.spec import restore_spec
 
 if TYPE_CHECKING:
@@ -48,10 +49,8 @@ def fit(
     Raises:
         UserError: whatever cannot be understood, with the place and the remedy.
     """
-    if not isinstance(source, str | Path | list | tuple) and not hasattr(source, "columns"):
-        kind = type(source).__name__
-        raise UserError("fit", f"cannot read a {kind}", "give a path, several paths, or a pandas DataFrame")
     folder = _results_folder(source)
+    targets = as_targets(targets)
     if folder is not None:
         return _of_results(folder, targets, unit)
     from bscrit.fit.reading.table import read_table
@@ -65,7 +64,7 @@ def fit(
 def _results_folder(source: Any) -> Path | None:
     if isinstance(source, list | tuple) and len(source) == 1:
         source = source[0]
-    if not isinstance(source, str | Path) or not Path(source).is_dir():
+    if not is_folder(source):
         return None
     if not is_results(Path(source)):
         raise UserError(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from bscrit.errors import UserError
 from bscrit.fit.result import Report
 from bscrit.fit.source import fit
+from bscrit.results import is_folder
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +33,7 @@ def fit_sources(
     """
     named = list(source) if isinstance(source, list | tuple) else [source]
     _refuse_twice([str(one) for one in named if isinstance(one, str | Path)])
-    folders = [one for one in named if isinstance(one, str | Path) and Path(one).is_dir()]
+    folders = [one for one in named if is_folder(one)]
     if folders and len(folders) == len(named):
         _refuse_columns(str(folders[0]), {"columns": columns, "by": by, "direction": direction})
 

@@ -185,3 +185,20 @@ def test_what_cannot_be_read_is_a_sentence(tmp_path, records):
     curve.mkdir()
     with pytest.raises(UserError, match="cannot be read"):
         fit(folder)
+
+
+@pytest.mark.parametrize("source", ["x" * 5000, "a\0b", {"batch_size": [1]}, 7, None])
+def test_what_is_no_source_is_a_sentence(source):
+    with pytest.raises(UserError):
+        fit(source)
+
+
+@pytest.mark.parametrize("targets", [[float("nan")], [], "often"])
+def test_what_is_no_target_is_a_sentence(tmp_path, records, targets):
+    with pytest.raises(UserError, match="targets"):
+        fit(write(tmp_path / "r", records), targets=targets)
+
+
+def test_one_target_may_stand_alone(tmp_path, records):
+    (found,) = fit(write(tmp_path / "r", records), targets=0.3).fits
+    assert found.target == 0.3
