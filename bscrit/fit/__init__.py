@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 class _Callable(ModuleType):
     def __call__(self, source: Any, **options: Any) -> Report:
-        """See `bscrit.fit.source.fit`; several results folders stand side by side."""
-        from bscrit.fit.sources import fit_sources
+        """See `bscrit.fit.source.fit`."""
+        from bscrit.fit.source import fit
 
-        return fit_sources(source, **options)
+        return fit(source, **options)
 
 
 sys.modules[__name__].__class__ = _Callable

@@ -18,8 +18,7 @@ from bscrit.fit.baseline import moved, read_baseline
 from bscrit.fit.crossings import from_records
 from bscrit.fit.report import crossings_csv, frontier_csv, markdown, table, title, to_dict
 from bscrit.fit.result import Report
-from bscrit.fit.source import asked_for
-from bscrit.fit.sources import fit_sources
+from bscrit.fit.source import asked_for, fit
 from bscrit.results import is_results, read_results
 
 PASSED, FAILED, UNWRITTEN = 0, 1, 2
@@ -67,7 +66,7 @@ def run(sources: Sequence[str], options: Options) -> int:
 
 def read(sources: Sequence[str], options: Options) -> Report:
     """One report of all sources, as the options ask for it."""
-    return fit_sources(
+    return fit(
         sources[0] if len(sources) == 1 else list(sources),
         targets=options.targets,
         columns=options.columns,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -36,7 +37,8 @@ def fit(
 
     Args:
         source: a results folder, a table of crossings or curves (CSV, TSV, JSON lines, JSON, Parquet), several
-            files of one export, "-" for standard input, or a data frame.
+            files of one export, "-" for standard input, or a data frame. Several results folders stand side by
+            side, told apart by a group "source".
         targets: losses to fit; those of the sweep, or all in a table of crossings, when left out.
         columns: role -> column, such as {"steps": "iter"}, for names that are not recognised.
         by: columns whose values separate fits.
@@ -47,15 +49,37 @@ def fit(
         The frozen report; `report.table()` and `report.points()` are data frames.
 
     Raises:
-        UserError: whatever cannot be understood, with the place and the remedy.
+        UserError: whatever cannot be understood, with the place and the remedy; a source that is named twice;
+            folders that count in different units; options on columns where there are none.
     """
-    folder = _results_folder(source)
-    targets = as_targets(targets)
-    if folder is not None:
-        return _of_results(folder, targets, unit)
+    named = list(source) if isinstance(source, list | tuple) else [source]
+    _refuse_twice([str(one) for one in named if isinstance(one, str | Path)])
+    folders = [one for one in named if is_folder(one)]
+    if folders and len(folders) == len(named):
+        _refuse_columns(str(folders[0]), {"columns": columns, "by": by, "direction": direction})
+
+    def one(source: Any) -> Report:
+        folder = _results_folder(source)
+        if folder is not None:
+            return _of_results(folder, as_targets(targets), unit)
+        return _of_table(source, targets, columns or {}, by, direction, unit)
+
+    if len(named) == 1 or not folders:
+        return one(source)
+    return _side_by_side([str(name) for name in named], [one(name) for name in named])
+
+
+def _of_table(
+    source: Any,
+    targets: Sequence[float] | None,
+    columns: Mapping[str, str],
+    by: Sequence[str],
+    direction: Literal["down", "up"] | None,
+    unit: str | None,
+) -> Report:
     from bscrit.fit.reading.table import read_table
 
-    table = read_table(source, targets=targets, columns=columns or {}, by=by, direction=direction, unit=unit)
+    table = read_table(source, targets=targets, columns=columns, by=by, direction=direction, unit=unit)
     return fit_crossings(
         table.crossings, source=table.source, unit=table.unit, diverged=table.diverged, notes=table.notes
     )
@@ -133,3 +157,33 @@ def _check_alike(folder: Path, records: Sequence[Record]) -> None:
                 "preflight.json is missing",
                 "run the `bscrit sweep` that you mean once more: it writes both",
             )
+
+
+def _side_by_side(sources: Sequence[str], reports: Sequence[Report]) -> Report:
+    units = {report.unit for report in reports}
+    if len(units) > 1:
+        what = f"count in different units: {', '.join(sorted(units))}"
+        raise UserError(" ".join(sources), what, "fit them one at a time")
+    fits = [
+        replace(found, group={"source": source, **found.group})
+        for source, report in zip(sources, reports, strict=True)
+        for found in report.fits
+    ]
+    notes = tuple(note for report in reports for note in report.notes)
+    return Report(" ".join(sources), units.pop(), tuple(fits), notes)
+
+
+def _refuse_columns(folder: str, options: Mapping[str, object]) -> None:
+    for name, value in options.items():
+        if value:
+            raise UserError(folder, f"is a results folder, where --{name} says nothing", "it is for tables")
+
+
+def _refuse_twice(sources: Sequence[str]) -> None:
+    seen: set[Path] = set()
+    for source in sources:
+        with contextlib.suppress(OSError, ValueError):  # no path at all: its reader says so
+            place = Path(source).resolve()
+            if place in seen:
+                raise UserError(source, "is named twice", "name each source once")
+            seen.add(place)
