@@ -175,12 +175,16 @@ class _Drive:
         self.began = time.monotonic()
 
     def run(self, interrupted: Callable[[], int]) -> Outcome:
+        known_anew = True  # the plan depends on records alone, and they change by answers alone
         while not interrupted():
-            self._submit()
+            if known_anew:
+                self._submit()
             if not self.running:
                 break
-            for answer in self.executor.poll(POLL_SECONDS):
+            answers = self.executor.poll(POLL_SECONDS)
+            for answer in answers:
                 self._take(answer)
+            known_anew = bool(answers)
             self.view.update(list(self.running.values()), list(self.records.values()), self.out)
         self.outcome.interrupted = interrupted()
         self.outcome.records = list(self.records.values())
