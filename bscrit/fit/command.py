@@ -15,11 +15,10 @@ from bscrit.errors import UserError, nearest
 from bscrit.files import explaining, write_json, write_text
 from bscrit.fit.answers import Questions, answer
 from bscrit.fit.baseline import moved, read_baseline
-from bscrit.fit.crossings import from_records
 from bscrit.fit.report import crossings_csv, frontier_csv, markdown, table, title, to_dict
 from bscrit.fit.result import Report
-from bscrit.fit.source import asked_for, fit
-from bscrit.results import is_results, read_results
+from bscrit.fit.source import fit
+from bscrit.results import is_results
 
 PASSED, FAILED, UNWRITTEN = 0, 1, 2
 LONGEST_UNIT = 60
@@ -141,8 +140,7 @@ def _write_files(folder: Path, report: Report, baseline: Path | None) -> None:
     else:
         write_json(folder / "fit.json", to_dict(report))
     write_text(folder / "frontier.csv", frontier_csv(report))
-    crossings = from_records(asked_for(folder, read_results(folder))[0]).crossings
-    write_text(folder / "crossings.csv", crossings_csv(crossings))
+    write_text(folder / "crossings.csv", crossings_csv(report.crossings))
 
 
 def _strict(report: Report) -> list[str]:

@@ -55,7 +55,7 @@ def fit_crossings(
 def fit_evidence(evidence: Evidence, *, source: str = "", unit: str = "example") -> Report:
     """Fit every group and target of what a source says."""
     fits = tuple(fit_family(family, evidence.horizons, evidence.warmups) for family in families(evidence))
-    return Report(source, unit, fits, evidence.notes)
+    return Report(source, unit, fits, evidence.notes, evidence.crossings)
 
 
 def fit_family(family: Family, horizons: Sequence[str] = (), warmups: Mapping[float, float] = NOTHING) -> Fit:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     import pandas as pd
 
+    from bscrit.crossing import Crossing
     from bscrit.fit.hyperbola import Hyperbola
 
 Verdict = Literal["identified", "lower bound", "upper bound", "not identified"]
@@ -125,12 +126,14 @@ class Report:
         unit: what a batch size counts, "image", "token"; "example" where the source does not say.
         fits: one per group and target, groups in order, targets easiest first.
         notes: what to know about the source as a whole (rows left out, duplicates).
+        crossings: what was fitted, one per run and target.
     """
 
     source: str
     unit: str
     fits: tuple[Fit, ...]
     notes: tuple[str, ...] = ()
+    crossings: tuple[Crossing, ...] = field(default=(), repr=False, compare=False)
 
     def __str__(self) -> str:
         from bscrit.fit.report import table
