@@ -11,7 +11,13 @@ from pathlib import Path
 
 from bscrit.errors import nearest
 
-BUILT_IN_WORKLOADS = ("classifier", "least_squares", "quadratic")
+BUILT_IN_WORKLOADS = {
+    "classifier": "bscrit.workloads.classifier:Classifier",
+    "language": "bscrit.workloads.language:Language",
+    "least_squares": "bscrit.workloads.least_squares:LeastSquares",
+    "quadratic": "bscrit.workloads.quadratic:Quadratic",
+}
+"""Module and class of each."""
 WORKLOADS_GROUP = "bscrit.workloads"
 """Group of entry points under which an installed package offers its workloads."""
 
@@ -50,6 +56,12 @@ def workload_problem(use: str, folder: Path) -> tuple[str, str] | None:
         classes = [known for known, is_class in names.items() if is_class] or list(names)
         return f"names a class {name!r} that {file.name} does not define", nearest(name, classes)
     return None
+
+
+def workload_file(use: str, folder: Path) -> Path | None:
+    """The source file of a user's own class, None for a built-in one or where there is none."""
+    module, colon, _ = use.partition(":")
+    return (_find_module(module, [str(folder)]) or _find_module(module, None)) if colon else None
 
 
 def _find_module(module: str, path: Sequence[str] | None) -> Path | None:

@@ -30,6 +30,7 @@ def test_names_that_lead_somewhere(folder, use):
     ("use", "what", "remedy"),
     [
         ("clasifier", "is not a workload that is known", "did you mean 'classifier'?"),
+        ("langauge", "is not a workload that is known", "did you mean 'language'?"),
         ("mine.py:Mine", "a module 'mine.py'", "did you mean 'mine'?"),
         ("mine:Mien", "a class 'Mien' that mine.py does not define", "did you mean 'Mine'?"),
         ("mien:Mine", "a module 'mien' that is neither beside the spec", "did you mean 'mine'?"),

@@ -11,14 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from bscrit.errors import UserError, nearest
-from bscrit.plugins import WORKLOADS_GROUP
+from bscrit.plugins import BUILT_IN_WORKLOADS, WORKLOADS_GROUP
 from bscrit.train.workload import Workload
-
-_BUILT_IN = {
-    "quadratic": "bscrit.workloads.quadratic:Quadratic",
-    "least_squares": "bscrit.workloads.least_squares:LeastSquares",
-    "classifier": "bscrit.workloads.classifier:Classifier",
-}
 
 
 def load_workload(use: str, settings: Mapping[str, Any]) -> Workload:
@@ -39,7 +33,7 @@ def load_workload(use: str, settings: Mapping[str, Any]) -> Workload:
 def fingerprint(use: str, workload: Workload) -> str:
     """Hash of the data, and of the source file where the class is the user's: both change a curve."""
     digest = hashlib.sha256(workload.fingerprint().encode())
-    if use not in _BUILT_IN:
+    if use not in BUILT_IN_WORKLOADS:
         file = inspect.getsourcefile(type(workload))
         digest.update(Path(file).read_bytes() if file else b"")
     return digest.hexdigest()[:16]
@@ -47,7 +41,7 @@ def fingerprint(use: str, workload: Workload) -> str:
 
 def _load_class(use: str) -> Any:
     entries = {entry.name: entry.value for entry in importlib.metadata.entry_points(group=WORKLOADS_GROUP)}
-    module, _, name = (_BUILT_IN.get(use) or entries.get(use) or use).partition(":")
+    module, _, name = (BUILT_IN_WORKLOADS.get(use) or entries.get(use) or use).partition(":")
     try:
         return getattr(importlib.import_module(module), name)
     except Exception as error:

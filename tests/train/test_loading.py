@@ -7,8 +7,6 @@ import torch
 from own import write_module
 
 from bscrit.errors import UserError
-from bscrit.plugins import BUILT_IN_WORKLOADS
-from bscrit.train import loading
 from bscrit.train.loading import fingerprint, load_workload
 
 _numbers = itertools.count()
@@ -28,10 +26,6 @@ def write(tmp_path, monkeypatch):
         return name
 
     return write
-
-
-def test_the_built_in_names_are_those_of_the_plugins():
-    assert set(loading._BUILT_IN) == set(BUILT_IN_WORKLOADS)
 
 
 def test_settings_reach_the_workload():
