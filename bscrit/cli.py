@@ -98,7 +98,8 @@ def fit(
     sources: Annotated[
         list[str],
         typer.Argument(
-            metavar="SOURCE...", help="A results folder, or a table (CSV, TSV, JSONL, Parquet, - for stdin)."
+            metavar="SOURCE...",
+            help="A results folder, or a table (CSV, TSV, JSONL, Parquet, - for stdin), or a noise.csv alone.",
         ),
     ],
     targets: Annotated[str | None, _TARGETS] = None,
@@ -106,6 +107,13 @@ def fit(
     by: Annotated[list[str] | None, _BY] = None,
     direction: Annotated[str | None, _DIRECTION] = None,
     unit: Annotated[str | None, _UNIT] = None,
+    noise: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="noise.csv,...",
+            help="What a meter wrote, to set against the fits of a table; repeatable.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON (bscrit schema fit).")] = False,
     strict: Annotated[
         bool,
@@ -145,6 +153,7 @@ def fit(
 
     options = replace(
         _options(targets, columns, by, direction, unit),
+        noise=command.parse_noise(noise or []),
         as_json=as_json,
         strict=strict,
         baseline=baseline,
@@ -170,7 +179,7 @@ def plot(
         typer.Option(
             "--figure",
             metavar="NAME",
-            help="Only this one of frontier, steps, rates, best_rate, curves, noise; repeatable.",
+            help="Only this one of frontier, steps, rates, best_rate, curves, noise, noise_loss; repeatable.",
         ),
     ] = None,
     targets: Annotated[str | None, _TARGETS] = None,
@@ -179,7 +188,7 @@ def plot(
     direction: Annotated[str | None, _DIRECTION] = None,
     unit: Annotated[str | None, _UNIT] = None,
 ) -> None:
-    """Draw the frontier, steps, rates, curves and noise scale; prints the paths of the figures."""
+    """Draw the frontier, steps, rates, curves and the noise scale; prints the paths of the figures."""
     # figures need no backend, yet matplotlib refuses to load where the environment names one it does not know
     os.environ["MPLBACKEND"] = "agg"
     from bscrit.plot import command

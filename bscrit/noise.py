@@ -1,4 +1,4 @@
-"""The algebra of the gradient noise scale: two squared norms in, signal and noise out.
+"""The algebra of the gradient noise scale: squared norms in, signal and noise out.
 
 A squared gradient norm over B examples has the mean E|G_B|^2 = |G|^2 + tr(Sigma)/B, so two batch sizes give
 both unknowns. Sums are stored, the ratio tr(Sigma)/|G|^2 is formed once, when it is reported: a mean of
@@ -7,8 +7,9 @@ ratios, or one of clamped estimates, is off by any factor (McCandlish et al. 201
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import exp, inf, log
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,9 @@ from bscrit.curve import Floats
 from bscrit.files import whole_lines
 
 MIN_SAMPLES = 4
+MOST_BLOCKS = 24
 HEADER = "step,examples,metric,n_small,sq_small,n_big,sq_big"
+FROZEN_HEADER = "step,ahead,examples,loss,metric,block,block_examples,n_small,sq_small,n_big,sq_big,dot"
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,8 @@ class NoiseSamples:
         n_big, sq_big: the same for the large batch.
         metric: geometry of the norms, "identity" gives B_simple.
         dropped: non-finite samples that were left out.
+        data: examples of the training set, inf where they are drawn without end. Batches without replacement
+            have the covariance Sigma (1/B - 1/data) about the gradient of the whole set.
     """
 
     steps: Floats
@@ -40,12 +45,13 @@ class NoiseSamples:
     sq_big: Floats
     metric: str = "identity"
     dropped: int = 0
+    data: float = inf
 
     @classmethod
-    def of(cls, table: Floats, metric: str, dropped: int) -> NoiseSamples:
+    def of(cls, table: Floats, metric: str, dropped: int, data: float = inf) -> NoiseSamples:
         """From columns as in noise.csv, without the metric: shape (6, n)."""
         steps, examples, n_small, sq_small, n_big, sq_big = table
-        return cls(steps, examples, n_small, sq_small, n_big, sq_big, metric, dropped)
+        return cls(steps, examples, n_small, sq_small, n_big, sq_big, metric, dropped, data)
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -53,7 +59,8 @@ class NoiseSamples:
     @property
     def signal(self) -> Floats:
         """Unbiased |G|^2 of each sample; single values may well be negative."""
-        return (self.n_big * self.sq_big - self.n_small * self.sq_small) / (self.n_big - self.n_small)
+        apart = (self.n_big * self.sq_big - self.n_small * self.sq_small) / (self.n_big - self.n_small)
+        return apart + self.noise / self.data
 
     @property
     def noise(self) -> Floats:
@@ -64,33 +71,117 @@ class NoiseSamples:
         return self._only(self.steps <= step)
 
     def between(self, low: float, high: float) -> NoiseSamples:
-        return self._only((self.steps >= low) & (self.steps <= high))
+        """Samples at low <= step < high."""
+        return self._only((self.steps >= low) & (self.steps < high))
+
+    def from_data_of(self, examples: float | None) -> NoiseSamples:
+        """The same samples, drawn from a training set of this many examples."""
+        return replace(self, data=examples or inf)
 
     def _only(self, keep: np.ndarray) -> NoiseSamples:
         table = np.stack([self.steps, self.examples, self.n_small, self.sq_small, self.n_big, self.sq_big])
-        return NoiseSamples.of(table[:, keep], self.metric, self.dropped)
+        return NoiseSamples.of(table[:, keep], self.metric, self.dropped, self.data)
+
+
+@dataclass(frozen=True)
+class FrozenNoise:
+    """A measurement at frozen parameters on fresh data, in blocks of equal size; every array has shape (blocks,).
+
+    Attributes:
+        step, examples, loss: of the run when it passed a loss that was asked for, and that loss.
+        metric: geometry of the norms.
+        block_examples: that each block took.
+        n_small, sq_small: examples behind the small-batch gradients of a block, and their mean squared norm.
+        n_big, sq_big: the same for its large batches.
+        dot: sum of the products of a block's mean gradient with those of all other blocks; NaN where the metric
+            differs from block to block (its Hessian is estimated, too), so that blocks can't be multiplied.
+        ahead: steps from there to where the parameters were frozen.
+        data: examples of the training set, inf where they are drawn without end.
+    """
+
+    step: float
+    examples: float
+    loss: float
+    metric: str
+    block_examples: Floats
+    n_small: Floats
+    sq_small: Floats
+    n_big: Floats
+    sq_big: Floats
+    dot: Floats
+    ahead: float = 0.0
+    data: float = inf
+
+    @property
+    def measured_on(self) -> float:
+        """Examples that the measurement took."""
+        return float(self.block_examples.sum())
+
+    def scale(self) -> NoiseScale:
+        """tr(Sigma)/|G|^2 with a delete-one-block jackknife.
+
+        |G|^2 is the mean product of two blocks (a U-statistic), E|g_small|^2 = |G|^2 + tr(Sigma)/n_small;
+        without products each block is a sample of its own.
+        """
+        blocks = len(self.dot)
+        if blocks < MIN_SAMPLES:
+            return NoiseScale(None)
+        if np.isnan(self.dot).any():
+            columns = (self.n_small, self.sq_small, self.n_big, self.sq_big)
+            steps = np.full((2, blocks), self.step)
+            return noise_scale([NoiseSamples.of(np.vstack([steps, *columns]), self.metric, 0, self.data)])
+
+        def solved(products: Floats, pairs: float, squares: Floats) -> tuple[Floats, Floats]:
+            apart = products / pairs
+            noise = (squares - apart) * self.n_small.mean()
+            return noise, apart + noise / self.data
+
+        total, squares = self.dot.sum(), self.sq_small
+        whole = solved(total, blocks * (blocks - 1), squares.mean())
+        others = solved(
+            total - 2 * self.dot, (blocks - 1) * (blocks - 2), (squares.sum() - squares) / (blocks - 1)
+        )
+        return _scale(float(whole[0]), float(whole[1]), *others)
+
+    def from_data_of(self, examples: float | None) -> FrozenNoise:
+        return replace(self, data=examples or inf)
 
 
 NO_NOISE = NoiseSamples.of(np.empty((6, 0)), "identity", 0)
 
 
-def read_noise(path: Path) -> NoiseSamples:
-    """Read noise.csv up to its last whole line; the last writing of a step holds."""
-    rows: dict[float, list[float]] = {}
-    metric = NO_NOISE.metric
-    for line in whole_lines(path)[1:]:
-        cells = line.split(",")
-        if len(cells) != 7:
-            continue
+def read_noise(path: Path) -> dict[str, NoiseSamples]:
+    """Read noise.csv up to its last whole line, per metric; the last writing of a step holds."""
+    rows: dict[str, dict[float, list[float]]] = {}
+    for cells in _rows(path, HEADER):
         try:
             row = [float(cell) for cell in (*cells[:2], *cells[3:])]
         except ValueError:
             continue
-        metric = cells[2]
-        rows[row[0]] = row
-    table = np.array([rows[step] for step in sorted(rows)]).reshape(-1, 6)
-    finite = np.isfinite(table).all(axis=1) & (table[:, 4] > table[:, 2]) & (table[:, 2] > 0)
-    return NoiseSamples.of(table[finite].T, metric, int((~finite).sum()))
+        rows.setdefault(cells[2], {})[row[0]] = row
+    found = {}
+    for metric, by_step in rows.items():
+        table = np.array([by_step[step] for step in sorted(by_step)]).reshape(-1, 6)
+        finite = np.isfinite(table).all(axis=1) & (table[:, 4] > table[:, 2]) & (table[:, 2] > 0)
+        found[metric] = NoiseSamples.of(table[finite].T, metric, int((~finite).sum()))
+    return found
+
+
+def read_frozen(path: Path) -> tuple[FrozenNoise, ...]:
+    """Read frozen.csv, ascending in steps: one measurement per step, loss and metric."""
+    groups: dict[tuple[float, float, float, str], dict[float, list[float]]] = {}
+    for cells in _rows(path, FROZEN_HEADER):
+        try:
+            step, ahead, _, loss, block, *_, dot = row = [float(cell) for cell in (*cells[:4], *cells[5:])]
+        except ValueError:
+            continue
+        if np.isfinite(row[:-1]).all() and not np.isinf(dot):
+            groups.setdefault((step, ahead, loss, cells[4]), {})[block] = row
+    found = []
+    for (step, ahead, loss, metric), blocks in sorted(groups.items()):
+        _, _, examples, _, _, *columns = np.array(list(blocks.values())).T
+        found.append(replace(FrozenNoise(step, float(examples[0]), loss, metric, *columns), ahead=ahead))
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -110,29 +201,81 @@ class NoiseScale:
 def noise_scale(runs: Sequence[NoiseSamples]) -> NoiseScale:
     """One noise scale from all samples of several runs: the ratio of their sums.
 
-    The interval is a delete-one jackknife in ln(ratio) over samples (each drawn from its own batch).
+    The interval is a delete-one-block jackknife in ln(ratio). Blocks are consecutive samples of one run, as
+    neighbours in training resemble each other; few samples are each a block.
     """
+    sums = [block for run in runs for block in _blocks(run, sum(map(len, runs)))]
+    if len(sums) < MIN_SAMPLES:
+        return NoiseScale(None)
+    noise, signal, counts = np.array(sums).T
+    n = counts.sum()
+    return _scale(
+        float(noise.sum() / n),
+        float(signal.sum() / n),
+        (noise.sum() - noise) / (n - counts),
+        (signal.sum() - signal) / (n - counts),
+    )
+
+
+def _blocks(run: NoiseSamples, samples: int) -> list[tuple[float, float, int]]:
+    """(sum of noise, sum of signal, samples) of each block of one run, about MOST_BLOCKS over all runs."""
+    count = min(len(run), max(1, round(MOST_BLOCKS * len(run) / samples))) if len(run) else 0
+    if samples <= MOST_BLOCKS:
+        count = len(run)
+    if not count:
+        return []
+    noise, signal = np.array_split(run.noise, count), np.array_split(run.signal, count)
+    return [(float(a.sum()), float(b.sum()), len(a)) for a, b in zip(noise, signal, strict=True)]
+
+
+def _scale(noise: float, signal: float, noises: Floats, signals: Floats) -> NoiseScale:
+    """The ratio with its jackknife interval, from the whole and from what is left without each block."""
     from scipy.special import stdtrit  # slow to import, and most readers of this module have no use for it
 
-    noise = np.concatenate([run.noise for run in runs] or [np.empty(0)])
-    signal = np.concatenate([run.signal for run in runs] or [np.empty(0)])
-    n = len(noise)
-    if n < MIN_SAMPLES:
-        return NoiseScale(None)
+    n = len(noises)
     quantile = float(stdtrit(n - 1, 0.975))
-    highest_signal = signal.mean() + quantile * signal.std(ddof=1) / np.sqrt(n)
-    lowest_signal = signal.mean() - quantile * signal.std(ddof=1) / np.sqrt(n)
-    others = (noise.sum() - noise) / (n - 1), (signal.sum() - signal) / (n - 1)
-    if lowest_signal <= 0 or noise.mean() <= 0 or min(others[0].min(), others[1].min()) <= 0:
-        at_least = noise.mean() / highest_signal if highest_signal > 0 and noise.mean() > 0 else None
-        return NoiseScale(None, low=at_least)
-    logs = np.log(others[0] / others[1])
-    error = quantile * np.sqrt((n - 1) / n * ((logs - logs.mean()) ** 2).sum())
-    value = noise.mean() / signal.mean()
-    return NoiseScale(float(value), float(value * np.exp(-error)), float(value * np.exp(error)))
+
+    def error(values: Floats) -> float:
+        return float(quantile * np.sqrt((n - 1) / n * ((values - values.mean()) ** 2).sum()))
+
+    reach = error(signals)
+    if signal - reach <= 0 or noise <= 0 or min(noises.min(), signals.min()) <= 0:
+        resolved = signal + reach > 0 and noise > 0
+        return NoiseScale(None, low=noise / (signal + reach) if resolved else None)
+    spread = error(np.log(noises / signals))
+    value = noise / signal
+    return NoiseScale(value, value * exp(-spread), value * exp(spread))
+
+
+def half_width(scale: NoiseScale) -> float:
+    """Half the width of the interval in ln(scale), inf without one."""
+    if scale.value is None or not scale.low or not scale.high:
+        return inf
+    return log(scale.high / scale.low) / 2
 
 
 def noise_line(
-    step: int, examples: int, metric: str, n_small: int, sq_small: float, n_big: int, sq_big: float
+    step: int, examples: int, metric: str, n_small: float, sq_small: float, n_big: float, sq_big: float
 ) -> str:
-    return f"{step},{examples},{metric},{n_small},{sq_small:.9g},{n_big},{sq_big:.9g}\n"
+    return f"{step},{examples},{metric},{n_small:.10g},{sq_small:.9g},{n_big:.10g},{sq_big:.9g}\n"
+
+
+def frozen_lines(measured: FrozenNoise) -> str:
+    m = measured
+    head = f"{m.step:.0f},{m.ahead:.0f},{m.examples:.0f},{m.loss:.9g},{m.metric}"
+    columns = (m.block_examples, m.n_small, m.sq_small, m.n_big, m.sq_big, m.dot)
+    return "".join(
+        f"{head},{block}," + ",".join(f"{value:.12g}" for value in row) + "\n"
+        for block, row in enumerate(zip(*columns, strict=True))
+    )
+
+
+def samples_of(noise: Mapping[str, NoiseSamples], metric: str) -> NoiseSamples:
+    """The samples in one metric, none where it was not measured."""
+    return noise.get(metric, replace(NO_NOISE, metric=metric))
+
+
+def _rows(path: Path, header: str) -> list[list[str]]:
+    """Cells of every whole line with as many of them as the header has."""
+    rows = [line.split(",") for line in whole_lines(path)[1:]]
+    return [row for row in rows if len(row) == header.count(",") + 1]

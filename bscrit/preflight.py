@@ -24,6 +24,8 @@ class Preflight:
         problems: sentences on what forbids to train: accumulation that does not agree, and the like.
         notes: sentences worth telling.
         versions: of Python and the libraries.
+        request: what was asked.
+        stamps: size and time of the files that the workload is known to rest on, by path.
     """
 
     unit: str = "example"
@@ -37,6 +39,8 @@ class Preflight:
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
+    request: Mapping[str, Any] = field(default_factory=dict)
+    stamps: Mapping[str, list[int]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

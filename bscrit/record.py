@@ -4,6 +4,7 @@
     order.json    what the sweep asked of me: role, targets, budget, the lanes I train with
     curve.csv     my evaluations
     noise.csv     my noise samples
+    frozen.csv    noise measured at frozen parameters, where that was asked for
     status.json   how I ended, and the facts; absent while I have not ended
 
 One process writes a folder at a time: the sweep before a trial starts and after its worker died, the
@@ -20,13 +21,46 @@ from typing import Any, Literal, TypeVar, get_args
 from bscrit.curve import EMPTY, Curve, read_curve
 from bscrit.errors import UserError
 from bscrit.files import whole_json, write_json
-from bscrit.noise import NO_NOISE, NoiseSamples, read_noise
+from bscrit.noise import FrozenNoise, NoiseSamples, read_frozen, read_noise
 from bscrit.trial import FINISHED, Status, Trial
 
 SCHEMA = 1
 Role = Literal["search", "measure"]
 STATUSES = get_args(Status)
 Made = TypeVar("Made")
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """How the noise scale is measured while a cohort trains; it changes what a run costs, never its curve.
+
+    Attributes:
+        source: "micro_batches" or "examples": between what of a batch the noise is seen.
+        metrics: "identity", "hessian", "adam".
+        parts: micro-batches into which a batch is cut.
+        every: fewest steps from one sample to the next.
+        spacing: steps from one sample to the next as a share of the steps so far.
+        losses: losses at which parameters are frozen for a measurement on fresh data, the highest first.
+        precision: half-width in ln(noise scale) at which such a measurement ends.
+        max_examples: where it ends in any case.
+    """
+
+    source: str = "micro_batches"
+    metrics: tuple[str, ...] = ("identity",)
+    parts: int = 4
+    every: int = 10
+    spacing: float = 0.05
+    losses: tuple[float, ...] = ()
+    precision: float = 0.1
+    max_examples: int = 0
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Measurement:
+        return cls(**{**data, **{name: tuple(data[name]) for name in ("metrics", "losses")}})
+
+    def after(self, step: int) -> int:
+        """The step of the sample that follows the one at `step`."""
+        return step + max(self.every, int(self.spacing * step))
 
 
 @dataclass(frozen=True)
@@ -43,8 +77,7 @@ class Order:
             run can wander for the whole budget.
         incumbents: steps that the best lane so far needed to each target; a search lane that passes them all
             cannot win any more.
-        noise_every: steps between noise samples, 0 for none.
-        noise_parts: parts into which a batch is cut for one.
+        noise: how the noise scale is measured, None for not at all.
         backend: "vmap" or "loop".
         micro_batch: examples whose activations fit into memory, 0 for the whole batch.
         device: as torch names it.
@@ -58,8 +91,7 @@ class Order:
     max_steps: int
     cap_steps: int = 0
     incumbents: tuple[float, ...] = ()
-    noise_every: int = 0
-    noise_parts: int = 8
+    noise: Measurement | None = None
     backend: str = "loop"
     micro_batch: int = 0
     device: str = "cpu"
@@ -69,7 +101,8 @@ class Order:
     def from_dict(cls, data: Mapping[str, Any]) -> Order:
         lanes = tuple((float(lr), int(seed)) for lr, seed in data["lanes"])
         lists = {name: tuple(data[name]) for name in ("targets", "incumbents")}
-        return cls(**{**data, "lanes": lanes, **lists})
+        noise = Measurement.from_dict(data["noise"]) if data["noise"] is not None else None
+        return cls(**{**data, "lanes": lanes, "noise": noise, **lists})
 
 
 @dataclass(frozen=True)
@@ -79,6 +112,8 @@ class Record:
     Attributes:
         status: "running" also means: begun and not ended, whoever began it.
         reason: one sentence on the status.
+        noise: noise samples per metric.
+        frozen: measurements at frozen parameters.
         facts: parameters, data size, unit, device, dtype, versions, and what else the worker noted.
         folder: where it lies; None for a record that was never on disk.
     """
@@ -88,7 +123,8 @@ class Record:
     status: Status = "running"
     reason: str = ""
     curve: Curve = EMPTY
-    noise: NoiseSamples = NO_NOISE
+    noise: Mapping[str, NoiseSamples] = field(default_factory=dict)
+    frozen: tuple[FrozenNoise, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
     folder: Path | None = None
 
@@ -134,6 +170,7 @@ def read_record(folder: Path) -> Record | None:
         reason="not ended yet",
         curve=read_curve(folder / "curve.csv"),
         noise=read_noise(folder / "noise.csv"),
+        frozen=read_frozen(folder / "frozen.csv"),
         folder=folder,
     )
     ended = _versioned(folder / "status.json")

@@ -31,7 +31,7 @@ class Trial:
         lr: learning rate at full strength (before the schedule).
         seed: seeds initial parameters and the example stream.
         optimizer, schedule: resolved values, numbers only, no expressions left.
-        dtype: of parameters and activations.
+        dtype: what is computed in: "float32", "float64", "tf32" or "bfloat16".
     """
 
     workload: str

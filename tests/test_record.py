@@ -10,14 +10,15 @@ import pytest
 from bscrit.curve import HEADER, curve_line
 from bscrit.errors import UserError
 from bscrit.noise import HEADER as NOISE_HEADER
-from bscrit.noise import noise_line
-from bscrit.record import Order, begin, end, read_record
+from bscrit.noise import noise_line, samples_of
+from bscrit.record import Measurement, Order, begin, end, read_record
 from bscrit.trial import FINISHED, Trial
 
 TRIAL = Trial("quadratic", batch_size=16, lr=0.05, seed=3, settings={"name": "é"})
 ORDER = Order(
     "search", 2, lanes=((0.05, 3), (0.1, 3)), targets=(0.5, 0.2), max_steps=100, cap_steps=40,
-    incumbents=(3.5, 9.25), noise_every=10, backend="vmap", micro_batch=8,
+    incumbents=(3.5, 9.25), noise=Measurement(metrics=("identity", "hessian"), losses=(0.5,)),
+    backend="vmap", micro_batch=8,
 )  # fmt: skip
 FACTS = {"steps": 2, "examples": 32, "versions": {"torch": "2"}}
 
@@ -41,7 +42,7 @@ def test_a_record_is_read_back(folder):
     assert record.order == ORDER
     assert (record.status, record.reason, record.facts) == ("reached", "loss 0.2 after 2 steps", FACTS)
     assert record.curve.steps.tolist() == [0, 1, 2]
-    assert record.noise.steps.tolist() == [0, 1]
+    assert record.noise["identity"].steps.tolist() == [0, 1]
     assert (record.examples, record.role, record.folder, record.finished) == (32, "search", folder, True)
 
 
@@ -89,7 +90,7 @@ def test_a_file_torn_at_any_byte_never_stops_a_reader(folder, name):
         assert record.status == ("reached" if name == "noise.csv" else "running")
         complete = max(whole[:length].count(b"\n") - 1, 0)
         assert len(record.curve) == (complete if name == "curve.csv" else 3)
-        assert len(record.noise) == (complete if name == "noise.csv" else 2)
+        assert len(samples_of(record.noise, "identity")) == (complete if name == "noise.csv" else 2)
 
 
 def test_a_status_whose_curve_was_lost_is_running(folder):

@@ -108,4 +108,5 @@ def test_the_digits_sweep_costs_at_most_three_times_its_winning_runs(tmp_path):
     assert [one.verdict for one in report.fits] == ["identified"] * 3
     scales = [one.b_crit.value for one in report.fits]
     assert scales == sorted(scales)  # B_crit grows as the loss falls (McCandlish et al. 2018, section 2.3)
-    assert all(one.noise is not None and one.noise.mean.value > 0 for one in report.fits)
+    assert all(comparison.pooled.mean.value > 0 for one in report.fits for comparison in one.noise)
+    assert all(one.noise for one in report.fits)

@@ -5,13 +5,15 @@ A serious caveat is one under which the answer may well be wrong although it loo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from bscrit.fit import curve_caveats, run_caveats
+from bscrit.fit import curve_caveats, noise_caveats, run_caveats
 from bscrit.fit.findings import Findings
-from bscrit.fit.result import Caveat
+from bscrit.fit.noise_caveats import Compared
+from bscrit.fit.result import Caveat, Fit
 
-CODES: Mapping[str, Callable[[Findings], Iterator[Caveat]]] = {
+OF_THE_FIT: Mapping[str, Callable[[Findings], Iterator[Caveat]]] = {
     "few-batch-sizes": curve_caveats.few_batch_sizes,
     "needs-larger": curve_caveats.needs_larger,
     "needs-smaller": curve_caveats.needs_smaller,
@@ -36,10 +38,27 @@ CODES: Mapping[str, Callable[[Findings], Iterator[Caveat]]] = {
     "examples-rise": curve_caveats.examples_rise,
     "wide-gaps": curve_caveats.wide_gaps,
 }
-"""Every code that a caveat may have, and what writes it."""
+OF_THE_NOISE: Mapping[str, Callable[[Compared], Iterator[Caveat]]] = {
+    "euclidean-noise": noise_caveats.euclidean_noise,
+    "noise-disagrees": noise_caveats.noise_disagrees,
+    "noise-unresolved": noise_caveats.noise_unresolved,
+}
+CODES = (*OF_THE_FIT, *OF_THE_NOISE)
+"""Every code that a caveat may have."""
 
 
 def caveats(findings: Findings) -> tuple[Caveat, ...]:
-    """All that apply, serious ones first, otherwise in the order of the list."""
-    found = [caveat for write in CODES.values() for caveat in write(findings)]
+    """All that apply to a fit, serious ones first, otherwise in the order of the list."""
+    return _sorted(caveat for write in OF_THE_FIT.values() for caveat in write(findings))
+
+
+def with_noise_caveats(fit: Fit, optimizers: Sequence[str] = ()) -> Fit:
+    """The fit with those of its noise comparisons in place of any that it had."""
+    compared = Compared(fit.noise, optimizers)
+    found = [caveat for write in OF_THE_NOISE.values() for caveat in write(compared)]
+    kept = [caveat for caveat in fit.caveats if caveat.code not in OF_THE_NOISE]
+    return replace(fit, caveats=_sorted([*kept, *found]))
+
+
+def _sorted(found: Iterable[Caveat]) -> tuple[Caveat, ...]:
     return tuple(sorted(found, key=lambda caveat: not caveat.serious))

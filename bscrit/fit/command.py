@@ -34,6 +34,7 @@ class Options:
     by: tuple[str, ...] = ()
     direction: Literal["down", "up"] | None = None
     unit: str | None = None
+    noise: tuple[str, ...] = ()
     as_json: bool = False
     strict: bool = False
     baseline: Path | None = None
@@ -57,7 +58,7 @@ def run(sources: Sequence[str], options: Options) -> int:
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         _written(lambda: _append(Path(summary), report, problems))
     folder = Path(sources[0])
-    plain = len(sources) == 1 and options.targets is None and options.unit is None
+    plain = len(sources) == 1 and options.targets is None and options.unit is None and not options.noise
     if plain and is_results(folder) and not _written(lambda: _write_files(folder, report, options.baseline)):
         code = code or UNWRITTEN
     return code
@@ -72,6 +73,7 @@ def read(sources: Sequence[str], options: Options) -> Report:
         by=options.by,
         direction=options.direction,
         unit=options.unit,
+        noise=options.noise,
     )
 
 
@@ -115,6 +117,11 @@ def parse_unit(text: str | None) -> str | None:
         return text and text.strip()
     what = f"is not a name on one line of at most {LONGEST_UNIT} letters"
     raise UserError(f"--unit {text[:LONGEST_UNIT]!r}", what, "for example --unit image")
+
+
+def parse_noise(texts: Sequence[str]) -> tuple[str, ...]:
+    """Paths, several in one argument separated by commas."""
+    return tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
 
 
 def _written(write: Callable[[], None]) -> bool:

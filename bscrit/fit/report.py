@@ -14,23 +14,23 @@ from pathlib import Path
 from typing import Any
 
 from bscrit.crossing import Crossing
-from bscrit.fit.result import SCHEMA, Estimate, Fit, NoiseComparison, Point, Report
-from bscrit.fit.words import interval, number, size
+from bscrit.fit.noise import report as noise_report
+from bscrit.fit.result import SCHEMA, Estimate, Fit, Point, Report
+from bscrit.fit.words import NOTHING, interval, number, scale_name, size
+from bscrit.fit.words import shown as shown
 from bscrit.units import plural
 
 DEFINITIONS = (
     "B_crit takes twice the fewest steps and twice the fewest examples (McCandlish et al. 2018)",
     "CBS-20 takes 20 % more examples than the fewest (0.2 B_crit; Zhang et al. 2024, against the asymptote)",
 )
+JACKKNIFE = "blocked jackknife"
 QUANTITIES = (
     ("B_crit", "b_crit", "{units}"),
     ("CBS-20", "cbs_20", "{units}"),
     ("S_min", "s_min", "steps"),
     ("E_min", "e_min", "{units}"),
 )
-
-
-NOTHING = "not identified"
 
 
 def schema() -> dict[str, Any]:
@@ -47,6 +47,7 @@ def to_dict(report: Report) -> dict[str, Any]:
         "unit": report.unit,
         "fits": [_fit(fit) for fit in report.fits],
         "notes": list(report.notes),
+        **({"noise": [noise_report.to_data(one) for one in report.noise]} if report.noise else {}),
     }
 
 
@@ -54,8 +55,8 @@ def table(report: Report) -> str:
     """The report for people: a block for each fit, with units, target and definitions."""
     blocks = [_block(fit, report) for fit in report.fits]
     notes = [f"note: {note}" for note in report.notes]
-    tail = ["intervals are 95 % profile likelihood", *DEFINITIONS] if report.fits else ["nothing to fit"]
-    return "\n".join([*("\n".join([*block, ""]) for block in blocks), *notes, *tail])
+    lines = ["\n".join([*block, ""]) for block in blocks]
+    return "\n".join([*lines, *noise_report.alone(report.noise, report.unit), *notes, *_tail(report)])
 
 
 def frontier_csv(report: Report) -> str:
@@ -87,13 +88,13 @@ def markdown(report: Report) -> str:
     lines = [
         f"### Critical batch size: {report.source or 'fit'}",
         "",
-        f"| fit | verdict | B_crit [{units}] | S_min [steps] | E_min [{units}] | caveats |",
-        "|---|---|---|---|---|---|",
+        f"| fit | verdict | B_crit [{units}] | S_min [steps] | E_min [{units}] | noise scale / B_crit | caveats |",
+        "|---|---|---|---|---|---|---|",
     ]
     for fit in report.fits:
         cells = [shown(getattr(fit, name)) for name in ("b_crit", "s_min", "e_min")]
         codes = ", ".join(f"**{c.code}**" if c.serious else c.code for c in fit.caveats) or "none"
-        row = [title(fit) or "all runs", fit.verdict, *cells, codes]
+        row = [title(fit) or "all runs", fit.verdict, *cells, noise_report.ratios(fit), codes]
         lines.append(f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |")
     return "\n".join([*lines, "", *(f"{line}.  " for line in DEFINITIONS)]) + "\n"
 
@@ -112,48 +113,33 @@ def named(group: Mapping[str, str], target: float | None) -> str:
     return ", ".join([*parts, f"target {target:g}"] if target is not None else parts)
 
 
-def shown(estimate: Estimate) -> str:
-    """A value with its interval, or the bound, or "not identified".
-
-    >>> shown(Estimate(2190.6, 1902.0, 2529.0)), shown(Estimate(None, 84.0)), shown(Estimate(None))
-    ('2,190 [1,900, 2,530]', 'at least 84.0', 'not identified')
-    """
-    if estimate.value is not None:
-        return f"{number(estimate.value)} {interval(estimate)}".rstrip()
-    if estimate.low is not None and estimate.high is not None:
-        return f"not identified {interval(estimate)}"
-    if estimate.low is not None:
-        return f"at least {number(estimate.low)}"
-    return f"at most {number(estimate.high)}" if estimate.high is not None else NOTHING
-
-
 def _block(fit: Fit, report: Report) -> list[str]:
     lines = [f"{title(fit) or report.source or 'fit'}: {fit.verdict}"]
     for label, name, unit in QUANTITIES:
         said = shown(getattr(fit, name))
         units = "" if said == NOTHING else " " + unit.format(units=plural(report.unit))
         lines.append(f"  {label:<9} {said}{units}")
-    if fit.noise is not None:
-        lines += _noise(fit.noise, report.unit)
+    lines += noise_report.block(fit, report.unit)
     if fit.sigma.value is not None:
         lines.append(
             f"  {'scatter':<9} {100 * fit.sigma.value:.2g} % of the steps, of batch sizes about the curve"
         )
     lines += _shape(fit)
-    lines += _points(fit.points, report.unit)
+    lines += _points(fit, report.unit)
     for caveat in fit.caveats:
         mark = "warning" if caveat.serious else "caution"
         lines += [f"  {mark}: {caveat.text} [{caveat.code}]", f"    hint: {caveat.hint}"]
     return lines
 
 
-def _noise(noise: NoiseComparison, unit: str) -> list[str]:
-    names = {"identity": "B_simple", "hessian": "B_noise"}
-    name = names.get(noise.metric, f"noise scale ({noise.metric})")
-    lines = [f"  {name:<9} {shown(noise.mean)} {plural(unit)}, averaged over the steps up to the target"]
-    if noise.ratio.value is not None:
-        lines.append(f"  {'':<9} {shown(noise.ratio)} of B_crit")
-    return [*lines, f"  {'':<9} {noise.text}"]
+def _tail(report: Report) -> list[str]:
+    """What the intervals and names mean, as far as they were used."""
+    if not report.fits:
+        return (
+            [f"intervals are 95 %, {JACKKNIFE}", noise_report.NO_FIT] if report.noise else ["nothing to fit"]
+        )
+    noise = f", of noise scales {JACKKNIFE}" if any(fit.noise for fit in report.fits) else ""
+    return [f"intervals are 95 % profile likelihood{noise}", *DEFINITIONS]
 
 
 def _shape(fit: Fit) -> list[str]:
@@ -172,8 +158,17 @@ def _shape(fit: Fit) -> list[str]:
     return [f"  {'shape':<9} {'; '.join(parts)}"] if parts else []
 
 
-def _points(points: Sequence[Point], unit: str) -> list[str]:
-    head = ["batch size", "steps", plural(unit) if len(unit) < 12 else "examples", "rate", "runs", ""]
+def _points(fit: Fit, unit: str) -> list[str]:
+    scales = [scale_name(one.metric) for one in fit.noise]
+    head = [
+        "batch size",
+        "steps",
+        plural(unit) if len(unit) < 12 else "examples",
+        "rate",
+        "runs",
+        *scales,
+        "",
+    ]
     rows = [head] + [
         [
             size(point.batch_size),
@@ -181,15 +176,14 @@ def _points(points: Sequence[Point], unit: str) -> list[str]:
             (">" if point.censored == point.runs else "") + number(point.examples, 4),
             "" if point.lr is None else f"{point.lr:.3g}",
             str(point.runs),
+            *noise_report.cells(fit, point.batch_size),
             _remark(point),
         ]
-        for point in points
+        for point in fit.points
     ]
-    width = [max(len(row[column]) for row in rows) for column in range(5)]
+    width = [max(len(row[column]) for row in rows) for column in range(len(head) - 1)]
     return [
-        (
-            "  " + "  ".join([*(cell.rjust(w) for cell, w in zip(row[:5], width, strict=True)), row[5]])
-        ).rstrip()
+        ("  " + "  ".join([*(cell.rjust(w) for cell, w in zip(row, width, strict=False)), row[-1]])).rstrip()
         for row in rows
     ]
 
@@ -212,7 +206,7 @@ def _fit(fit: Fit) -> dict[str, Any]:
         **{name: asdict(getattr(fit, name)) for name in names},
         "points": [asdict(point) for point in fit.points],
         "caveats": [asdict(caveat) for caveat in fit.caveats],
-        "noise": None if fit.noise is None else asdict(fit.noise),
+        "noise": [noise_report.to_data(one) for one in fit.noise],
         "diagnostics": dict(fit.diagnostics),
         "region": [list(pair) for pair in fit.region],
     }

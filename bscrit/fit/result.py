@@ -64,23 +64,111 @@ class Caveat:
     serious: bool = False
 
 
+NoiseVerdict = Literal["agrees", "same order", "differs", "unresolved", "nothing to compare"]
+
+
+@dataclass(frozen=True)
+class NoiseWindows:
+    """The noise scale along the runs of one batch size, or of several together, in the fit's unit.
+
+    Attributes:
+        start: before the first update and in the first 2 % of the steps.
+        mean: over the run to the target, weighted by noiseless progress ds = dS/(1 + B_noise/B): the average
+            that B_crit is, where the metric is the Hessian's.
+        mean_steps: over the same run, every step alike.
+        at_target: in the last fifth of the steps to the target.
+        temperature: lr/(1 - momentum)/B, the noise that the updates themselves carry; None where unknown.
+        samples: how many the numbers rest on; `dropped` more were not finite.
+    """
+
+    start: Estimate
+    mean: Estimate
+    mean_steps: Estimate
+    at_target: Estimate
+    temperature: float | None = None
+    samples: int = 0
+    dropped: int = 0
+
+
+@dataclass(frozen=True)
+class FrozenScale:
+    """The noise scale at one loss, measured at frozen parameters on fresh data.
+
+    Attributes:
+        loss: at which the parameters were frozen.
+        scale: with its interval.
+        examples: that the measurement took.
+    """
+
+    loss: float
+    scale: Estimate
+    examples: float
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The frontier as the noise scale of the runs at a single batch size predicts it.
+
+    S_min = int dS/(1 + B_noise/B), E_min = int B_noise dS/(1 + B_noise/B), B_crit = E_min/S_min
+    (McCandlish et al. 2018, appendix D).
+
+    Attributes:
+        batch_size: at which the runs were made, large for a path with little noise.
+        s_min [steps], e_min [examples], b_crit [examples]: predicted, with intervals.
+        error: predicted over measured b_crit; without a value where either is missing.
+    """
+
+    batch_size: float
+    s_min: Estimate
+    e_min: Estimate
+    b_crit: Estimate
+    error: Estimate
+
+
+@dataclass(frozen=True)
+class Growth:
+    """The noise scale against the loss: scale = at_one loss^-exponent, over the losses that were seen.
+
+    Attributes:
+        exponent: with its interval; the literature's 1/alpha_B (Kaplan et al. 2020) for B_crit.
+        at_one: the scale that the law gives at loss 1.
+        low_loss, high_loss: the range that it was fitted to.
+    """
+
+    exponent: Estimate
+    at_one: float
+    low_loss: float
+    high_loss: float
+
+
 @dataclass(frozen=True)
 class NoiseComparison:
-    """The measured noise scale beside B_crit, both in the fit's unit.
+    """The measured noise scale in one metric beside B_crit, both in the fit's unit.
 
     Attributes:
         metric: "identity" (B_simple), "hessian" (B_noise) or "adam".
-        start, mean, at_target: noise scale at the start, over the run up to the target, and at the target.
-        ratio: mean / B_crit.
+        pooled: over the batch sizes for which the theory holds, `pooled_over`: those of the large-batch path
+            (at or above B_crit) whose scale is resolved.
+        ratio: pooled mean / B_crit.
+        verdict: "agrees" where the interval of the ratio holds 1, "same order" within a factor of 3, "differs"
+            beyond, "unresolved" where the noise scale is, "nothing to compare" where there is no B_crit.
+        by_batch_size: the same windows at each batch size, ascending.
+        frozen: measurements at frozen parameters, ascending in loss.
+        forecast: None where no batch size supports one.
+        growth: None where too few losses are resolved.
         text: the verdict in words.
     """
 
     metric: str
-    start: Estimate
-    mean: Estimate
-    at_target: Estimate
+    pooled: NoiseWindows
+    pooled_over: tuple[float, ...]
     ratio: Estimate
+    verdict: NoiseVerdict
     text: str
+    by_batch_size: Mapping[float, NoiseWindows] = field(default_factory=dict)
+    frozen: tuple[FrozenScale, ...] = ()
+    forecast: Forecast | None = None
+    growth: Growth | None = None
 
 
 @dataclass(frozen=True)
@@ -95,7 +183,7 @@ class Fit:
         sigma: residual scatter of ln(steps) between batch sizes.
         points: ascending in batch size.
         caveats: serious ones first.
-        noise: None where no noise scale was measured.
+        noise: one comparison per metric in which the noise scale was measured.
         diagnostics: knee sharpness q, leave-one-out range, power-law form and so on, by name.
         region: 95 % joint region as (s_min, b_crit) pairs, closed, for the plot; empty where there is none.
         curve: the fitted curve itself, which says S with its interval at any batch size.
@@ -111,7 +199,7 @@ class Fit:
     sigma: Estimate
     points: tuple[Point, ...]
     caveats: tuple[Caveat, ...] = ()
-    noise: NoiseComparison | None = None
+    noise: tuple[NoiseComparison, ...] = ()
     diagnostics: Mapping[str, Any] = field(default_factory=dict, repr=False)
     region: tuple[tuple[float, float], ...] = field(default=(), repr=False)
     curve: Hyperbola | None = field(default=None, repr=False, compare=False)
@@ -127,6 +215,7 @@ class Report:
         fits: one per group and target, groups in order, targets easiest first.
         notes: what to know about the source as a whole (rows left out, duplicates).
         crossings: what was fitted, one per run and target.
+        noise: noise scales that no fit goes with, one comparison per metric.
     """
 
     source: str
@@ -134,6 +223,7 @@ class Report:
     fits: tuple[Fit, ...]
     notes: tuple[str, ...] = ()
     crossings: tuple[Crossing, ...] = field(default=(), repr=False, compare=False)
+    noise: tuple[NoiseComparison, ...] = ()
 
     def __str__(self) -> str:
         from bscrit.fit.report import table
@@ -144,8 +234,10 @@ class Report:
         return str(self.table().to_html(index=False))
 
     def table(self) -> pd.DataFrame:
-        """One row per fit: its group, target, verdict, and every estimate with its interval."""
+        """One row per fit: its group, target, verdict, and every estimate with its interval; noise scales too."""
         import pandas as pd
+
+        from bscrit.fit.noise.report import columns
 
         rows = []
         for fit in self.fits:
@@ -153,7 +245,7 @@ class Report:
             for name in ("s_min", "e_min", "b_crit", "cbs_20", "sigma"):
                 estimate: Estimate = getattr(fit, name)
                 row |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
-            rows.append(row)
+            rows.append(row | columns(fit))
         return pd.DataFrame(rows)
 
     def points(self) -> pd.DataFrame:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from bscrit.errors import UserError
 from bscrit.files import readable, whole_json
-from bscrit.fit.compare import with_noise
 from bscrit.fit.core import fit_crossings, fit_evidence
 from bscrit.fit.crossings import from_records
+from bscrit.fit.noise.compare import with_noise
+from bscrit.fit.noise.meter import is_noise, read_meters, report_of, with_meters
 from bscrit.fit.reading.options import as_targets
 from bscrit.fit.result import Report
 from bscrit.record import Record
@@ -32,18 +33,21 @@ def fit(
     by: Sequence[str] = (),
     direction: Literal["down", "up"] | None = None,
     unit: str | None = None,
+    noise: Path | str | Sequence[Path | str] = (),
 ) -> Report:
     """Fit S = s_min (1 + b_crit/B) to every group and target of a source.
 
     Args:
         source: a results folder, a table of crossings or curves (CSV, TSV, JSON lines, JSON, Parquet), several
             files of one export, "-" for standard input, or a data frame. Several results folders stand side by
-            side, told apart by a group "source".
+            side, told apart by a group "source". A noise.csv alone has no B_crit: its report holds noise scales.
         targets: losses to fit; those of the sweep, or all in a table of crossings, when left out.
         columns: role -> column, such as {"steps": "iter"}, for names that are not recognised.
         by: columns whose values separate fits.
         direction: whether the metric gets better "down" or "up", where its name does not say.
         unit: what a batch size counts.
+        noise: files noise.csv that a meter wrote, one per run, to set against the fits of one source; their
+            batch size is n_big, in the unit of the source.
 
     Returns:
         The frozen report; `report.table()` and `report.points()` are data frames.
@@ -54,6 +58,17 @@ def fit(
     """
     named = list(source) if isinstance(source, list | tuple) else [source]
     _refuse_twice([str(one) for one in named if isinstance(one, str | Path)])
+    meters = [noise] if isinstance(noise, str | Path) else list(noise)
+    _refuse_twice([str(one) for one in meters])
+    if any(map(is_noise, named)):
+        _refuse_all_but_noise(
+            named, meters, {"targets": targets, "columns": columns, "by": by, "direction": direction}
+        )
+        return report_of([str(one) for one in named], unit or "example")
+    if meters:
+        if len(named) > 1:
+            raise UserError("--noise", "goes with one source", f"name one: {named[0]}")
+        held = read_meters(meters)
     folders = [one for one in named if is_folder(one)]
     if folders and len(folders) == len(named):
         _refuse_columns(str(folders[0]), {"columns": columns, "by": by, "direction": direction})
@@ -65,7 +80,7 @@ def fit(
         return _of_table(source, targets, columns or {}, by, direction, unit)
 
     if len(named) == 1 or not folders:
-        return one(source)
+        return with_meters(one(source), held) if meters else one(source)
     return _side_by_side([str(name) for name in named], [one(name) for name in named])
 
 
@@ -106,7 +121,7 @@ def _of_results(folder: Path, targets: Sequence[float] | None, unit: str | None)
     evidence = from_records(records, targets)
     found = str(_facts(folder).get("unit", "example"))
     report = fit_evidence(evidence, source=str(folder), unit=unit or found)
-    fits = tuple(with_noise(fit, records) for fit in report.fits)
+    fits = tuple(with_noise(fit, records, training_examples(folder)) for fit in report.fits)
     return replace(report, fits=fits, notes=(*notes, *report.notes))
 
 
@@ -130,7 +145,8 @@ def asked_for(folder: Path, records: Sequence[Record]) -> tuple[list[Record], li
         )
     unfinished = sum(not record.finished for record in mine)
     measured = {record.trial.batch_size for record in mine if record.role == "measure" and record.finished}
-    missing = [str(size) for size in spec.sweep.batch_sizes if size not in measured]
+    asked = spec.sweep.batch_sizes or sorted({record.trial.batch_size for record in mine})
+    missing = [str(size) for size in asked if size not in measured]
     if unfinished or missing:
         parts = [f"{unfinished} trials are not finished"] if unfinished else []
         parts += [f"nothing is measured yet at batch size {', '.join(missing)}"] if missing else []
@@ -143,6 +159,12 @@ def _facts(folder: Path) -> dict[str, Any]:
     with readable(folder):
         facts = whole_json(folder / "preflight.json")
     return facts if isinstance(facts, dict) else {}
+
+
+def training_examples(folder: Path) -> float | None:
+    """Examples of the training set, None where they are drawn without end or not known."""
+    found = _facts(folder).get("examples")
+    return float(found) if isinstance(found, int) and found > 0 else None
 
 
 def _check_alike(folder: Path, records: Sequence[Record]) -> None:
@@ -177,6 +199,20 @@ def _refuse_columns(folder: str, options: Mapping[str, object]) -> None:
     for name, value in options.items():
         if value:
             raise UserError(folder, f"is a results folder, where --{name} says nothing", "it is for tables")
+
+
+def _refuse_all_but_noise(
+    named: Sequence[Any], meters: Sequence[Path | str], options: Mapping[str, object]
+) -> None:
+    """A noise.csv stands alone, or beside others of its kind."""
+    meter = next(str(one) for one in named if is_noise(one))
+    other = next((str(one) for one in named if not is_noise(one)), None)
+    if other is not None or meters:
+        what = "is a noise.csv, and no source of crossings"
+        raise UserError(meter, what, f"`bscrit fit {other or 'TABLE'} --noise {meter}`")
+    for name, value in options.items():
+        if value:
+            raise UserError(meter, f"is a noise.csv, where --{name} says nothing", "it is for tables")
 
 
 def _refuse_twice(sources: Sequence[str]) -> None:

@@ -7,6 +7,8 @@ from math import exp, floor, isfinite, log10
 
 from bscrit.fit.result import Estimate
 
+NOTHING = "not identified"
+
 
 def number(value: float, digits: int = 3) -> str:
     """A number with a few significant digits and thousands separated.
@@ -56,6 +58,21 @@ def interval(estimate: Estimate) -> str:
     return f"{left}, {right}"
 
 
+def shown(estimate: Estimate) -> str:
+    """A value with its interval, or the bound, or "not identified".
+
+    >>> shown(Estimate(2190.6, 1902.0, 2529.0)), shown(Estimate(None, 84.0)), shown(Estimate(None))
+    ('2,190 [1,900, 2,530]', 'at least 84.0', 'not identified')
+    """
+    if estimate.value is not None:
+        return f"{number(estimate.value)} {interval(estimate)}".rstrip()
+    if estimate.low is not None and estimate.high is not None:
+        return f"not identified {interval(estimate)}"
+    if estimate.low is not None:
+        return f"at least {number(estimate.low)}"
+    return f"at most {number(estimate.high)}" if estimate.high is not None else NOTHING
+
+
 def percent(scatter: float) -> str:
     """A difference of logarithms as per cent.
 
@@ -71,3 +88,12 @@ def plural(count: int, noun: str) -> str:
     ('1 run', '3 batch sizes')
     """
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def scale_name(metric: str) -> str:
+    """What the noise scale of a metric is called.
+
+    >>> scale_name("identity"), scale_name("hessian"), scale_name("adam")
+    ('B_simple', 'B_noise', 'B_adam')
+    """
+    return {"identity": "B_simple", "hessian": "B_noise"}.get(metric, f"B_{metric}")

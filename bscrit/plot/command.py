@@ -11,7 +11,7 @@ from bscrit.errors import UserError
 from bscrit.fit.command import Options, read
 from bscrit.fit.rates import RateLaw, fit_rates
 from bscrit.fit.result import Report
-from bscrit.fit.source import asked_for
+from bscrit.fit.source import asked_for, training_examples
 from bscrit.plot.draw import draw
 from bscrit.record import Record
 from bscrit.results import is_results, read_results
@@ -28,12 +28,19 @@ def run(
     logging.getLogger("fontTools").setLevel(logging.WARNING)
     report = read([source], options)
     folder = Path(source)
-    records = asked_for(folder, read_results(folder))[0] if is_results(folder) else []
+    ours = is_results(folder)
+    records = asked_for(folder, read_results(folder))[0] if ours else []
     if not records and not figures:
         figures = FROM_TABLES
         print("a table gives the figures frontier and steps; others need a sweep's results", file=sys.stderr)
     paths = draw(
-        report, records, out or _default_out(folder), formats, figures or None, law=_law(report, records)
+        report,
+        records,
+        out or _default_out(folder),
+        formats,
+        figures or None,
+        law=_law(report, records),
+        data=training_examples(folder) if ours else None,
     )
     if not paths:
         raise UserError(source, "supports none of these figures", "see the reasons above")

@@ -1,7 +1,7 @@
 """Write the figures that the data support, each as a file that appears whole or not at all.
 
 >>> sorted(FIGURES)
-['best_rate', 'curves', 'frontier', 'noise', 'rates', 'steps']
+['best_rate', 'curves', 'frontier', 'noise', 'noise_loss', 'rates', 'steps']
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from bscrit.errors import UserError, nearest
 from bscrit.files import explaining, replacing
 from bscrit.fit.result import Report
-from bscrit.plot import best_rate, curves, frontier, noise, rates, runs, steps, words
+from bscrit.plot import best_rate, curves, frontier, noise, noise_loss, rates, runs, scales, steps, words
 from bscrit.plot.series import say_left_out
 from bscrit.plot.style import COLUMNS, DOUBLE, batch_bar, legend, panels, styled
 from bscrit.record import Record
@@ -40,6 +40,7 @@ def draw(
     which: Sequence[str] | None = None,
     *,
     law: best_rate.Law | None = None,
+    data: float | None = None,
 ) -> list[Path]:
     """Write the figures of a report into the folder `out` and return their paths.
 
@@ -51,6 +52,7 @@ def draw(
         which: names out of FIGURES, all where None. Figures that the data do not support are left out, and
             logged with the reason that `unsupported` gives: as a warning where they were asked for by name.
         law: best learning rate as a function of the batch size, for the figure best_rate.
+        data: examples of the training set, None where they are drawn without end, for the noise scale.
 
     Raises:
         UserError: unknown format or figure, or a folder that cannot be written.
@@ -69,7 +71,7 @@ def draw(
             continue
         with styled(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph .* missing")  # of a user's name: drawn as a box
-            figure = FIGURES[name].make(Source(report, records, law))
+            figure = FIGURES[name].make(Source(report, records, law, data))
             for ending in dict.fromkeys(endings):
                 paths.append(out / f"{name}.{ending}")
                 with replacing(paths[-1]) as stream:
@@ -90,6 +92,7 @@ class Source:
     report: Report
     records: Sequence[Record]
     law: best_rate.Law | None = None
+    data: float | None = None
 
 
 @dataclass(frozen=True)
@@ -134,8 +137,12 @@ def _lacks_best_rate(source: Source) -> str:
 
 
 def _lacks_noise(source: Source) -> str:
-    measured = any(len(record.noise) for record in runs.winners(source.records))
-    return "" if measured else "no noise scale was measured"
+    return "" if scales.metrics(runs.winners(source.records)) else "no noise scale was measured"
+
+
+def _lacks_noise_loss(source: Source) -> str:
+    shown = noise_loss.losses(runs.winners(source.records))
+    return _lacks_noise(source) or ("" if shown else "no run has a loss above 0")
 
 
 def _frontier(source: Source) -> Figure:
@@ -181,9 +188,22 @@ def _curves(source: Source) -> Figure:
 
 
 def _noise(source: Source) -> Figure:
-    (ax,) = panels(width=4.2)
-    noise.noise(ax, runs.winners(source.records), source.report.fits, source.report.unit)
-    return _finished([ax], source)
+    return _by_metric(source, noise.noise)
+
+
+def _noise_loss(source: Source) -> Figure:
+    return _by_metric(source, noise_loss.noise_loss)
+
+
+def _by_metric(source: Source, draw_one: Callable[..., None]) -> Figure:
+    """A panel for each metric in which the noise was measured: norms in different geometries have no common axis."""
+    fits = source.report.fits
+    records = runs.at_one_rate(runs.winners(source.records), fits)
+    metrics = scales.metrics(records)
+    axes = panels(len(metrics), width=4.2 if len(metrics) == 1 else DOUBLE)
+    for ax, metric in zip(axes, metrics, strict=True):
+        draw_one(ax, records, fits, source.report.unit, metric, source.data)
+    return _finished(axes, source)
 
 
 def _finished(axes: Sequence[Axes], source: Source | None = None) -> Figure:
@@ -203,4 +223,5 @@ FIGURES: Mapping[str, Drawing] = {
     "best_rate": Drawing(_lacks_best_rate, _best_rate),
     "curves": Drawing(_lacks_curves, _curves),
     "noise": Drawing(_lacks_noise, _noise),
+    "noise_loss": Drawing(_lacks_noise_loss, _noise_loss),
 }

@@ -1,34 +1,45 @@
 """Examples processed against optimizer steps to a target: the Pareto frontier of time and compute.
 
 McCandlish et al. 2018, figure 1 and equation 2.11: (S/S_min - 1)(E/E_min - 1) = 1. Each batch size is a
-diagonal, E = B S.
+diagonal, E = B S. Beside it lies the frontier that the noise scale of the runs at one batch size predicts
+(appendix D there), where the fit has such a forecast.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from bscrit.curve import Floats
-from bscrit.fit.result import Fit
+from bscrit.fit.result import Estimate, Fit
 from bscrit.plot import words
-from bscrit.plot.series import Frame, batch_sizes, draw_series, explain, reach, shown
-from bscrit.plot.style import FAINT, GREY
-from bscrit.plot.ticks import limits, log_axis, ticks_at
+from bscrit.plot.series import Frame, batch_sizes, draw_series, explain, reach, shown, steps_at
+from bscrit.plot.style import FAINT, GREY, SERIES, sign
+from bscrit.plot.ticks import limits, log_axis, plain, ticks_at
 
 DIAGONALS = 10
+MOST_FORECASTS = 3
+PREFERRED = ("hessian", "adam", "identity")  # the nearer to what B_crit is an average of, the earlier
+PREDICTED: dict[str, Any] = {"linestyle": (0, (3, 1.2, 1, 1.2)), "linewidth": 1.1}
 
 
 def frontier(ax: Axes, fits: Sequence[Fit], unit: str) -> None:
     """Draw every fit's points and fitted curve; steps to the right, examples [unit] upwards.
 
+    Of more fits than MOST_FORECASTS only the last one's forecast is drawn, not to make a thicket of them.
     The legend is left to the caller: `ax.legend()`, or `style.legend` under the figure.
     """
     drawn = shown(fits)
+    told = {index: found for index, fit in enumerate(drawn) if (found := _forecast(fit))}
+    if len(told) > MOST_FORECASTS:
+        told = dict([max(told.items())])
     batch, steps = reach(drawn)
+    batch += [found.b_crit for found in told.values()]
+    steps += [2 * found.s_min for found in told.values()]
     xspan = limits(steps, pad=0.1)
     yspan = limits((b * s for b, s in zip(batch, steps, strict=True)), pad=0.1)
     log_axis(ax.xaxis, "Optimizer steps", xspan)
@@ -38,11 +49,61 @@ def frontier(ax: Axes, fits: Sequence[Fit], unit: str) -> None:
     beyond = np.geomspace(yspan[0] / xspan[1], yspan[1] / xspan[0], 400)
     for index in range(len(drawn)):
         draw_series(ax, index, drawn, unit, Frame(_place, beyond, arrow))
+        if index in told:
+            _predicted(ax, told[index], SERIES[index][0], beyond)
+    if told:
+        _explain(
+            ax,
+            list(told.values()),
+            "" if len(drawn) <= MOST_FORECASTS else words.name(drawn[max(told)], fits),
+        )
     explain(ax, drawn, len(fits) - len(drawn))
 
 
 def _place(batch: Floats, steps: Floats) -> tuple[Floats, Floats]:
     return steps, batch * steps
+
+
+@dataclass(frozen=True)
+class _Told:
+    """A forecast with values: of which metric, from which batch size, s_min, b_crit and its error."""
+
+    metric: str
+    batch_size: float
+    s_min: float
+    b_crit: float
+    error: Estimate
+
+
+def _forecast(fit: Fit) -> _Told | None:
+    """The forecast of a fit in the metric that is nearest to what B_crit is, None where no forecast has values."""
+    known: dict[str, _Told] = {}
+    for one in fit.noise:
+        found = one.forecast
+        if found is not None and found.s_min.value is not None and found.b_crit.value is not None:
+            values = (found.s_min.value, found.b_crit.value)
+            known[one.metric] = _Told(one.metric, found.batch_size, *values, found.error)
+    return next((known[metric] for metric in (*PREFERRED, *known) if metric in known), None)
+
+
+def _predicted(ax: Axes, told: _Told, colour: str, batch: Floats) -> None:
+    where = _place(batch, steps_at(batch, told.s_min, told.b_crit))
+    ax.plot(*where, color=colour, zorder=1.9, label="_predicted", **PREDICTED)
+    x, y = 2 * told.s_min, 2 * told.s_min * told.b_crit
+    ax.plot([x], [y], "d", ms=6, mfc="white", mec=colour, mew=1, zorder=4.8, label="_predicted b_crit")
+
+
+def _explain(ax: Axes, told: Sequence[_Told], only: str) -> None:
+    """One line for all forecasts; `only` names the fit that it is for, where others have none drawn."""
+    whence = dict.fromkeys(f"{words.scale(one.metric)} at batch size {plain(one.batch_size)}" for one in told)
+    errors = [one.error for one in told if one.error.value is not None]
+    said = ", ".join(f"{error.value:.2g}" for error in errors)
+    if len(errors) == 1 and errors[0].low is not None and errors[0].high is not None:
+        said += f" ({errors[0].low:.2g}–{errors[0].high:.2g})"
+    label = f"predicted from {', '.join(whence)} alone"
+    label += f": {words.B_CRIT} {said} times the fitted one" if errors else ""
+    label += f" (drawn for {only} only)" if only else ""
+    sign(ax, label, marker="d", markersize=6, markerfacecolor="white", **PREDICTED)
 
 
 def _diagonals(ax: Axes, sizes: Sequence[float], unit: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 
 from bscrit.fit.result import Fit
 from bscrit.record import Record
@@ -36,4 +37,19 @@ def winners(records: Sequence[Record]) -> list[Record]:
         sound = [record for record in group if len(record.curve) and record.status not in UNSOUND]
         measured = [record for record in sound if record.role == "measure"]
         chosen += measured or sorted(sound, key=lambda record: float(record.curve.loss.min()))[:1]
+    return chosen
+
+
+def at_one_rate(records: Sequence[Record], fits: Sequence[Fit]) -> list[Record]:
+    """At each batch size the runs at one learning rate: that of the hardest target, or the one that got lowest.
+
+    Runs at two rates are two paths, and what is measured along them doesn't add up.
+    """
+    tuned = {point.batch_size: point.lr for fit in fits for point in fit.points if point.lr is not None}
+    chosen: list[Record] = []
+    for size, group in by_batch_size(records).items():
+        best = min(group, key=lambda record: float(record.curve.loss.min()) if len(record.curve) else inf)
+        rates = {record.trial.lr for record in group}
+        lr = tuned[size] if tuned.get(size) in rates else best.trial.lr
+        chosen += [record for record in group if record.trial.lr == lr]
     return chosen

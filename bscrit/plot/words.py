@@ -9,6 +9,7 @@ from bscrit.fit.result import Estimate, Fit
 from bscrit.plot.ticks import plain
 
 B_CRIT = "$B_{crit}$"
+SCALES = {"identity": "$B_{simple}$", "hessian": "$B_{noise}$", "adam": "$B_{adam}$"}
 
 
 def plural(unit: str) -> str:
@@ -57,6 +58,11 @@ def b_crit(fit: Fit, unit: str) -> str:
     if fit.verdict == "upper bound" and estimate.high is not None:
         return f"{B_CRIT} at most {rounded(estimate.high)} {units}"
     return f"{B_CRIT} not identified"
+
+
+def scale(metric: str) -> str:
+    """What the noise scale of a metric is called."""
+    return SCALES.get(metric, safe(f"B_{metric}"))
 
 
 def rounded(value: float) -> str:

@@ -1,7 +1,7 @@
 """A spec: what one TOML file says, read and validated whole before anything trains.
 
     spec = read_spec("sweeps/digits.toml", ["sweep.seeds=5"])
-    spec.sweep.batch_sizes, spec.optimizer_at(256), spec.max_steps_at(256)
+    spec.candidates(), spec.optimizer_at(256), spec.max_steps_at(256)
 
 Every error is found at once and names file, table, key, value and the remedy.
 """
@@ -21,11 +21,11 @@ from bscrit.errors import UserError, UserErrors
 from bscrit.spec.checks import check, table_errors
 from bscrit.spec.errors import Place, Source, explain, unknown_table
 from bscrit.spec.file import read_source, with_overrides
+from bscrit.spec.noise import NoiseTable
 from bscrit.spec.tables import (
     TABLES,
     ComputeTable,
     LearningRateTable,
-    NoiseTable,
     OptimizerTable,
     Race,
     ScheduleTable,
@@ -37,6 +37,9 @@ from bscrit.spec.values import MOST
 from bscrit.trial import Scalar, Trial
 
 __all__ = ["Spec", "check", "json_schema", "parse_spec", "read_spec"]
+
+FEWEST_STEPS = 10  # in the budget of a run at a batch size that the sweep may choose
+BEGINNING = (8, 4)  # smallest of the first three batch sizes, and the factor from one to the next
 
 
 class Spec(BaseModel):
@@ -67,12 +70,45 @@ class Spec(BaseModel):
         """The schedule's declared keys; lengths keep their unit, and so are the same at each batch size."""
         return self.schedule.declared()
 
+    def candidates(self, examples: int | None = None) -> tuple[int, ...]:
+        """Batch sizes that the sweep may train at, ascending: those listed, or those from which it chooses.
+
+        These are powers of the square root of two up to the data set's size, where the budget of a run leaves
+        room for a few steps and for the schedule.
+
+        Args:
+            examples: the data set's size; None where data are drawn without end, or not known.
+        """
+        if not self.sweep.auto:
+            return self.sweep.batch_sizes
+        largest = min(self.sweep.max_examples // FEWEST_STEPS, examples or MOST)
+        powers = range(2 * largest.bit_length())
+        sizes = sorted({round(2 ** (power / 2)) for power in powers})
+        return tuple(size for size in sizes if size <= largest and self._has_room(size))
+
+    def _has_room(self, batch_size: int) -> bool:
+        warmup = self.schedule.warmup_at(batch_size)
+        return warmup <= self.max_steps_at(batch_size) and warmup < self.schedule.horizon_at(batch_size)
+
+    def beginning(self, examples: int | None = None) -> tuple[int, ...]:
+        """Batch sizes that are trained whatever comes of them: those listed, or three that are cheap."""
+        if not self.sweep.auto:
+            return self.sweep.batch_sizes
+        powers = [size for size in self.candidates(examples) if size & (size - 1) == 0]
+        first, ratio = BEGINNING
+        while powers and first > powers[0] and first * ratio**2 > powers[-1]:
+            first //= 2
+        if powers and first * ratio**2 > powers[-1]:
+            ratio = 2
+        first = max(first, powers[0]) if powers else first
+        return tuple(size for size in (first, first * ratio, first * ratio**2) if size in powers)
+
     def first_guess(self) -> float:
         """The learning rate from which a race starts at the smallest batch size."""
         guess = getattr(self.learning_rate, "guess", None)
         if guess is not None:
             return float(guess)
-        optimizer = self.optimizer_at(self.sweep.batch_sizes[0])
+        optimizer = self.optimizer_at(self.beginning()[0])
         return 0.1 * (1 - float(optimizer["momentum"])) if optimizer["use"] == "sgd" else 1e-3
 
     def max_steps_at(self, batch_size: int) -> int:

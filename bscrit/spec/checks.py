@@ -22,15 +22,45 @@ def check(spec: Spec, preflight: Preflight) -> tuple[list[UserError], list[str]]
 
 def table_errors(spec: Spec) -> Iterator[UserError]:
     """Errors between tables, each of which is valid by itself."""
+    yield from _auto_errors(spec)
     yield from _optimizer_errors(spec)
     yield from _budget_errors(spec)
+    yield from _noise_errors(spec)
+
+
+def _auto_errors(spec: Spec) -> Iterator[UserError]:
+    sweep, source = spec.sweep, spec.source
+    if not sweep.auto:
+        for key in ("precision", "max_total_examples"):
+            if key in sweep.model_fields_set:
+                where = source.where("sweep", key)
+                yield UserError(
+                    where,
+                    "has no meaning where batch sizes are listed",
+                    'remove it, or set batch_sizes to "auto"',
+                )
+        return
+    few = len(spec.candidates())
+    if few < FEWEST:
+        yield UserError(
+            source.where("sweep", "max_examples"),
+            f"leaves {few or 'no'} batch size{'s' * (few != 1)} to choose from, fewer than {FEWEST}",
+            "raise it, shorten the warm-up, or list the batch sizes",
+        )
+    total = sweep.max_total_examples
+    if total is not None and total < sweep.max_examples:
+        yield UserError(
+            source.where("sweep", "max_total_examples"),
+            f"is less than max_examples = {sweep.max_examples}, which one run may take",
+            "raise it to many times that, or lower max_examples",
+        )
 
 
 def _optimizer_errors(spec: Spec) -> Iterator[UserError]:
     optimizer = spec.optimizer
     for key, limits in type(optimizer).ranges().items():
         wrong: list[tuple[str, str]] = []
-        for size in spec.sweep.batch_sizes:
+        for size in spec.candidates():
             try:
                 value = getattr(optimizer, key).at(size)
             except UserError as error:
@@ -47,7 +77,7 @@ def _optimizer_errors(spec: Spec) -> Iterator[UserError]:
 
 
 def _nesterov_errors(spec: Spec, sgd: Sgd) -> Iterator[UserError]:
-    still = [str(size) for size in spec.sweep.batch_sizes if sgd.momentum.at(size) == 0]
+    still = [str(size) for size in spec.candidates() if sgd.momentum.at(size) == 0]
     if sgd.nesterov and still:
         where = spec.source.where("optimizer", "nesterov")
         yield UserError(
@@ -85,6 +115,16 @@ def _budget_errors(spec: Spec) -> Iterator[UserError]:
         )
 
 
+def _noise_errors(spec: Spec) -> Iterator[UserError]:
+    noise = spec.noise
+    if "adam" in noise.metric and isinstance(spec.optimizer, Sgd):
+        yield UserError(
+            spec.source.where("noise", "metric"),
+            "names adam, whose second moments sgd does not have",
+            'name "identity" or "hessian", or train with [optimizer] use = "adam"',
+        )
+
+
 def _facts_errors(spec: Spec, facts: Preflight) -> Iterator[UserError]:
     source, sweep, compute = spec.source, spec.sweep, spec.compute
     for problem in facts.problems:
@@ -106,18 +146,26 @@ def _facts_errors(spec: Spec, facts: Preflight) -> Iterator[UserError]:
             f"{_some(met)} is met before training: the untrained model's loss is {facts.untrained_loss:.4g}",
             f"choose targets below {facts.untrained_loss:.4g}",
         )
-    split = compute.micro_batch is not None and compute.micro_batch < sweep.batch_sizes[-1]
+    candidates = spec.candidates(facts.examples)
+    if sweep.auto and len(candidates) < FEWEST:
+        yield UserError(
+            source.where("sweep", "batch_sizes"),
+            f"finds fewer than {FEWEST} to choose from: the data set has {facts.examples} {plural(facts.unit)}",
+            "use more data",
+        )
+    largest = max(candidates, default=1)
+    split = compute.micro_batch is not None and compute.micro_batch < largest
     if split and not facts.splits:
         yield UserError(
             source.where("compute", "micro_batch"),
-            f"would split batches of {sweep.batch_sizes[-1]}, but {_NO_SUM}",
-            f"leave micro_batch out, or raise it to {sweep.batch_sizes[-1]}",
+            f"would split batches of {largest}, but {_NO_SUM}",
+            f"leave micro_batch out, or raise it to {largest}",
         )
 
 
 def _warnings(spec: Spec, facts: Preflight) -> Iterator[str]:
     source, sweep, schedule = spec.source, spec.sweep, spec.schedule
-    if len(sweep.batch_sizes) < 3:
+    if not sweep.auto and len(sweep.batch_sizes) < FEWEST:
         where = source.where("sweep", "batch_sizes")
         yield f"{where}: fewer than three batch sizes identify no B_crit; name three or more, far apart"
     if sweep.seeds == 1:
@@ -125,8 +173,11 @@ def _warnings(spec: Spec, facts: Preflight) -> Iterator[str]:
         yield f"{where}: one seed shows no scatter between runs; two or more give honest intervals"
     if spec.noise.source != "none" and not facts.splits:
         where = source.where("noise")
-        yield f'{where}: {_NO_SUM}, so no noise scale is measured; source = "none" says so'
-    dead = [s for s in sweep.batch_sizes if schedule.horizon_at(s) < spec.max_steps_at(s)]
+        yield (
+            f'{where}: {_NO_SUM}, so no noise scale is measured (source = "none" says so); with group or layer norm '
+            "in place of batch norm, and losses that come per example, it can be"
+        )
+    dead = [s for s in spec.candidates(facts.examples) if schedule.horizon_at(s) < spec.max_steps_at(s)]
     if dead and getattr(schedule, "final", 1.0) == 0:
         where = source.where("schedule", _declared(spec, "horizon"))
         end = _plural(schedule.horizon_at(dead[0]))
@@ -148,4 +199,5 @@ def _plural(steps: float) -> str:
     return f"{steps:g} step" if steps == 1 else f"{steps:,.0f} steps"
 
 
+FEWEST = 3  # batch sizes that identify a B_crit
 _NO_SUM = "this workload's loss is not a sum over examples"

@@ -20,11 +20,15 @@ from pydantic import (
     Field,
     GetJsonSchemaHandler,
     ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
     model_validator,
 )
 from pydantic_core import CoreSchema
 
 from bscrit.plugins import workload_problem
+from bscrit.spec.noise import NoiseTable
 from bscrit.spec.training import Adam, AdamW, Constant, Cosine, Linear, Sgd, Table
 from bscrit.spec.values import Real, Whole, kind, refuse
 
@@ -63,7 +67,7 @@ class WorkloadTable(Table):
     use: Annotated[str, AfterValidator(_workload)] = Field(
         description="What to train: a built-in workload, one that an installed package provides, "
         'or your own class as "my_module:MyWorkload".',
-        examples=["quadratic", "least_squares", "classifier", "my_module:MyWorkload"],
+        examples=["classifier", "language", "quadratic", "least_squares", "my_module:MyWorkload"],
     )
     settings: dict[str, Annotated[Any, AfterValidator(_plain)]] = Field(default_factory=dict)
     folder: Path = Path()
@@ -89,7 +93,13 @@ class WorkloadTable(Table):
         return schema
 
 
-def _sizes(sizes: tuple[int, ...]) -> tuple[int, ...]:
+def _sizes(value: Any, read: ValidatorFunctionWrapHandler) -> tuple[int, ...]:
+    """The list in ascending order; for the word "auto" no batch size is listed."""
+    if value == "auto":
+        return ()
+    if isinstance(value, str):
+        refuse("must be a list, not a string", 'write it as batch_sizes = [...], or "auto"')
+    sizes: tuple[int, ...] = read(value)
     _some(sizes, "batch size")
     twice = sorted({size for size in sizes if sizes.count(size) > 1})
     if twice:
@@ -110,9 +120,20 @@ def _targets(targets: tuple[float, ...]) -> tuple[float, ...]:
 class SweepTable(Table):
     """At which batch sizes to train, to which losses, and how long at most."""
 
-    batch_sizes: Annotated[tuple[Annotated[int, Whole(low=1)], ...], AfterValidator(_sizes)] = Field(
-        description="Batch sizes to train at, in the workload's unit; powers of two or four reach far.",
-        json_schema_extra={"minItems": 1},
+    batch_sizes: Annotated[
+        tuple[Annotated[int, Whole(low=1)], ...],
+        WrapValidator(_sizes),
+        WithJsonSchema(
+            {
+                "anyOf": [
+                    {"type": "array", "minItems": 1, "items": Whole(low=1).json_schema()},
+                    {"const": "auto"},
+                ]
+            }
+        ),
+    ] = Field(
+        description="Batch sizes to train at, in the workload's unit; powers of two or four reach far. auto begins "
+        "with three and adds those that narrow the interval of B_crit most for what they cost.",
     )
     targets: Annotated[tuple[Annotated[float, Real()], ...], AfterValidator(_targets)] = Field(
         description="Losses to reach, the hardest (lowest) last; all come from the same runs.",
@@ -130,6 +151,21 @@ class SweepTable(Table):
     max_steps: Annotated[int | None, Whole(low=1)] = Field(
         default=None, description="Most steps that one run may take, besides max_examples."
     )
+    precision: Annotated[float, Real(low=0.01, high=1)] = Field(
+        default=0.1,
+        description='With batch_sizes = "auto": half-width of the 95 % interval of ln(B_crit) at the hardest target, '
+        "0.1 for about 10 %, at which the sweep ends.",
+    )
+    max_total_examples: Annotated[int | None, Whole(low=1)] = Field(
+        default=None,
+        description='With batch_sizes = "auto": examples of all runs together beyond which no further batch size is '
+        "added; when left out, precision alone ends the sweep, or a limit of 20 batch sizes.",
+    )
+
+    @property
+    def auto(self) -> bool:
+        """Whether the sweep chooses its batch sizes; then none is listed."""
+        return not self.batch_sizes
 
 
 def _rates(rates: tuple[float, ...]) -> tuple[float, ...]:
@@ -188,22 +224,6 @@ class Rule(Table):
     )
 
 
-class NoiseTable(Table):
-    """How the gradient noise scale is measured while training."""
-
-    source: Literal["micro_batches", "none"] = Field(
-        default="micro_batches",
-        description="Between what the noise is seen: parts of one batch; none measures nothing.",
-    )
-    metric: Literal["identity"] = Field(default="identity", description="Geometry in which norms are taken.")
-    parts: Annotated[int, Whole(low=2, high=4096)] = Field(
-        default=4, description="Parts into which a batch is split for a noise sample."
-    )
-    every: Annotated[int, Whole(low=1)] = Field(
-        default=40, description="Steps from one noise sample to the next."
-    )
-
-
 def _device(device: str) -> str:
     if not re.fullmatch(_DEVICE, device):
         refuse("is not a device that is known", 'allowed: "auto", "cpu", "cuda", "cuda:0" (and so on), "mps"')
@@ -226,8 +246,10 @@ class ComputeTable(Table):
         default=None,
         description="Most examples that fit into memory at once; larger batches are accumulated.",
     )
-    dtype: Literal["float32", "float64"] = Field(
-        default="float32", description="Type of parameters and activations; part of a run's identity."
+    dtype: Literal["float32", "float64", "tf32", "bfloat16"] = Field(
+        default="float32",
+        description="What is computed in, part of a run's identity: tf32 rounds products of float32 matrices where the "
+        "device can, bfloat16 runs the forward pass in it (autocast), parameters and updates stay in float32.",
     )
     lanes: Literal["auto", "vmap", "loop"] = Field(
         default="auto", description="Runs as one vectorised model, one after the other, or what is faster."

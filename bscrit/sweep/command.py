@@ -11,11 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bscrit.errors import UserError
+from bscrit.preflight import Preflight
 from bscrit.results import is_results, read_results
 from bscrit.spec import Spec, read_spec
+from bscrit.sweep.auto import MOST
 from bscrit.sweep.cohort import Cohort
-from bscrit.sweep.drive import Outcome, drive, look
+from bscrit.sweep.drive import Outcome, drive
 from bscrit.sweep.executors.local import Local
+from bscrit.sweep.look import look
 from bscrit.sweep.plan import largest_cost, plan
 from bscrit.sweep.progress import short
 from bscrit.sweep.summary import missing, summary
@@ -45,7 +48,7 @@ def sweep(path: Path, out: Path | None, overrides: Sequence[str], dry_run: bool)
 
 
 def _missing(spec: Spec, outcome: Outcome, out: Path) -> int:
-    lacking = missing(spec, outcome.records)
+    lacking = missing(spec, outcome.preflight, outcome.records)
     for point in lacking:
         print(point, file=sys.stderr)
     if lacking:
@@ -70,13 +73,13 @@ def _dry(spec: Spec, out: Path) -> str:
     assert facts is not None
     records = read_results(out) if is_results(out) else []
     cohorts = plan(spec, facts, records)
-    trials, examples = largest_cost(spec)
+    trials, examples = largest_cost(spec, facts.examples)
     data = "drawn without end" if facts.examples is None else f"{facts.examples} {plural(facts.unit)}"
     lines = [
         f"{spec.name}: {spec.workload.use}, {facts.parameters} parameters, data: {data}",
         f"untrained loss {facts.untrained_loss:.4g}; targets {', '.join(f'{t:g}' for t in spec.sweep.targets)}",
-        f"batch sizes {', '.join(str(size) for size in spec.sweep.batch_sizes)} [{plural(facts.unit)}]",
-        *_schedule(spec),
+        *_batch_sizes(spec, facts),
+        *_schedule(spec, facts),
         f"{len(records)} trials in {out} already" if records else f"results would go to {out}",
         "next:" if cohorts else "nothing is left to train",
         *(f"  {_describe(cohort)}" for cohort in cohorts),
@@ -89,6 +92,20 @@ def _dry(spec: Spec, out: Path) -> str:
     return "\n".join(lines)
 
 
+def _batch_sizes(spec: Spec, facts: Preflight) -> list[str]:
+    sweep, beginning = spec.sweep, ", ".join(map(str, spec.beginning(facts.examples)))
+    if not sweep.auto:
+        return [f"batch sizes {beginning} [{plural(facts.unit)}]"]
+    candidates, total = spec.candidates(facts.examples), sweep.max_total_examples
+    unless = f", unless that would take more than {short(total)} {plural(facts.unit)} in all" if total else ""
+    return [
+        f"batch sizes {beginning} to begin with [{plural(facts.unit)}], then one at a time from {candidates[0]} to "
+        f"{candidates[-1]}, {MOST} at most:",
+        f"  each time the one that narrows the interval of B_crit most for what it costs{unless}, until ln B_crit at "
+        f"{sweep.targets[-1]:g} is known to +-{sweep.precision:g}",
+    ]
+
+
 def _describe(cohort: Cohort) -> str:
     rates = ", ".join(f"{lr:.3g}" for lr in sorted({trial.lr for trial in cohort.trials}))
     seeds = len({trial.seed for trial in cohort.trials})
@@ -98,10 +115,10 @@ def _describe(cohort: Cohort) -> str:
     )
 
 
-def _schedule(spec: Spec) -> list[str]:
+def _schedule(spec: Spec, facts: Preflight) -> list[str]:
     """Warm-up and horizon in steps at every batch size, where there are any."""
     lines = []
-    for size in spec.sweep.batch_sizes:
+    for size in spec.beginning(facts.examples):
         lengths = {"warm-up": spec.schedule.warmup_at(size), "horizon": spec.schedule.horizon_at(size)}
         told = [f"{name} {steps:.0f} steps" for name, steps in lengths.items() if 0 < steps < math.inf]
         lines += [f"  batch size {size}: {', '.join(told)}"] if told else []

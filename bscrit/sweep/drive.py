@@ -12,25 +12,25 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from bscrit.errors import UserError, UserErrors
-from bscrit.files import explaining, whole_json, write_json, write_text
+from bscrit.errors import UserError
+from bscrit.files import explaining
 from bscrit.preflight import Preflight
 from bscrit.record import Record, begin, end, read_record
 from bscrit.results import read_results
-from bscrit.spec import Spec, check
+from bscrit.spec import Spec
 from bscrit.sweep.cohort import Cohort
 from bscrit.sweep.executors import Answer, Executor
 from bscrit.sweep.executors.local import Local
+from bscrit.sweep.look import POLL_SECONDS, look, seen
 from bscrit.sweep.plan import plan
 from bscrit.sweep.view import View
 
 ATTEMPTS = 2
 MOST_WORKERS = 4
 LOCK_SECONDS = 60.0
-POLL_SECONDS = 0.2
 
 
 @dataclass
@@ -63,6 +63,9 @@ def drive(spec: Spec, out: Path, view: View) -> Outcome:
     with explaining(out):
         (out / "trials").mkdir(parents=True, exist_ok=True)
     with locked(out, view) as lock, interruptible() as interrupted:
+        facts = seen(spec, out)
+        if facts is not None and not plan(spec, facts, records := read_results(out)):
+            return Outcome(records, facts)  # nothing is left to train: no worker need start
         executor = Local(_slots(spec), spec.workload.folder, out / "workers.log", spec.compute.threads, lock)
         try:
             facts = look(spec, out, executor, view, interrupted)
@@ -71,47 +74,6 @@ def drive(spec: Spec, out: Path, view: View) -> Outcome:
             return _Drive(spec, out, facts, executor, view).run(interrupted)
         finally:
             executor.close()
-
-
-def look(
-    spec: Spec, out: Path, executor: Executor, view: View, interrupted: Callable[[], int] = lambda: 0
-) -> Preflight | None:
-    """Preflight: what a worker finds out; backends that were chosen before stay. None when interrupted."""
-    request = {
-        "use": spec.workload.use,
-        "settings": spec.workload.settings,
-        "device": spec.compute.device,
-        "dtype": spec.compute.dtype,
-        "lanes": spec.compute.lanes,
-        "micro_batch": spec.compute.micro_batch,
-        "first_seed": spec.sweep.first_seed,
-        "optimizers": [[size, spec.optimizer_at(size)] for size in spec.sweep.batch_sizes],
-    }
-    file = out / "preflight.json"
-    known = whole_json(file)
-    before = None if known is None else Preflight.from_dict(known)
-    view.note("looking at the workload")
-    executor.submit({"call": "preflight", "request": request})
-    answers: list[Answer] = []
-    while not answers:
-        if interrupted():
-            return None
-        answers = executor.poll(POLL_SECONDS)
-    answer = answers[0]
-    if answer.done is None:
-        where, what, remedy = answer.error
-        raise UserError(where or "preflight", what, remedy or f"see {out / 'workers.log'}")
-    facts = Preflight.from_dict(answer.done["facts"])
-    if before is not None and before.fingerprint == facts.fingerprint and before.device == facts.device:
-        facts = replace(facts, backends={**facts.backends, **before.backends})
-    errors, warnings = check(spec, facts)
-    if errors:
-        raise UserErrors(errors)
-    for line in (*warnings, *facts.notes):
-        view.note(line)
-    write_json(file, facts.to_dict())
-    write_text(out / "spec.toml", spec.source.to_toml())
-    return facts
 
 
 @contextlib.contextmanager

@@ -10,17 +10,21 @@ While a batch size searches its rate, the smaller ones are measured; a larger on
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bscrit.preflight import Preflight
 from bscrit.record import Record
+from bscrit.sweep.auto import MOST, active, choose
 from bscrit.sweep.cohort import Cohort
 from bscrit.sweep.size import BRACKET, MAX_RETREATS, SEEDS_PER_RACE, BatchSize
 from bscrit.sweep.tune import MAX_LANES
 
 if TYPE_CHECKING:
     from bscrit.spec import Spec
+
+NEAR = 4  # at most so many times a batch size that was looked at, its backend serves
 
 
 def plan(
@@ -32,40 +36,96 @@ def plan(
         records: everything in the results folder; what belongs to other trials than this spec's is ignored.
         given_up: names of trials that failed too often to be tried again now.
     """
-    cohorts: list[Cohort] = []
     mine = sorted((r for r in records if asked_for(spec, preflight, r)), key=lambda r: r.trial.name)
+    if not spec.sweep.auto:
+        return _at(spec.sweep.batch_sizes, spec, preflight, mine, given_up)[0]
+    sizes = active(spec, preflight, mine)
+    cohorts, settled = _at(sizes, spec, preflight, mine, given_up)
+    if cohorts or not settled:
+        return cohorts
+    chosen = choose(spec, preflight, mine).batch_size
+    added = [] if chosen is None else [chosen]
+    return _at(sorted([*sizes, *added]), spec, preflight, mine, given_up)[0]
+
+
+def _at(
+    batch_sizes: Sequence[int],
+    spec: Spec,
+    preflight: Preflight,
+    records: Sequence[Record],
+    given_up: Collection[str],
+) -> tuple[list[Cohort], bool]:
+    """The cohorts of these batch sizes, and whether the rate is settled at each."""
+    cohorts: list[Cohort] = []
     known: list[tuple[float, float]] = []
     slowest = math.inf
     targets = spec.sweep.targets
-    for batch_size in spec.sweep.batch_sizes:
-        here = [record for record in mine if record.trial.batch_size == batch_size]
-        size = BatchSize(spec, preflight, batch_size, targets, here, given_up, tuple(known), slowest)
+    by_size: dict[int, list[Record]] = {size: [] for size in batch_sizes}
+    for record in records:
+        by_size.get(record.trial.batch_size, []).append(record)
+    for batch_size, here in by_size.items():
+        facts = with_backend(preflight, batch_size)
+        size = BatchSize(spec, facts, batch_size, targets, here, given_up, tuple(known), slowest)
         found, settled = size.plan()
-        cohorts += found
         if settled is None:
-            break
+            larger = [
+                replace(size, batch_size=b, records=r) for b, r in by_size.items() if b > batch_size and r
+            ]
+            rates = [(other.batch_size, s.lr) for other in larger if (s := other.plan()[1]) and s.lr > 0]
+            return cohorts + (replace(size, known=(*known, *rates)).plan()[0] if rates else found), False
+        cohorts += found
         if settled.lr > 0:
             known.append((batch_size, settled.lr))
             slowest = min(slowest, settled.steps)
         # A larger batch size needs more examples yet: where examples ran out, they run out there too.
-        targets = tuple(target for target in targets if target not in settled.unreachable)
+        beyond = {target for target in settled.unreachable if not _reached_above(records, batch_size, target)}
+        targets = tuple(target for target in targets if target not in beyond)
         if not targets:
             break
-    return cohorts
+    return cohorts, True
 
 
-def largest_cost(spec: Spec) -> tuple[int, float]:
-    """The most trials and examples that the whole sweep can take, were every lane to spend its budget."""
+def _reached_above(records: Sequence[Record], batch_size: int, target: float) -> bool:
+    return any(
+        r.trial.batch_size > batch_size
+        and r.role == "measure"
+        and r.status == "reached"
+        and r.order.targets[-1] <= target
+        for r in records
+    )
+
+
+def with_backend(preflight: Preflight, batch_size: int) -> Preflight:
+    """The facts with a backend at this batch size: the one that was chosen at the nearest that was looked at."""
+    near = [size for size in preflight.backends if 1 / NEAR <= size / batch_size <= NEAR]
+    if not near:
+        return preflight
+    nearest = min(near, key=lambda size: (abs(math.log(size / batch_size)), size))
+    return replace(preflight, backends={**preflight.backends, batch_size: preflight.backends[nearest]})
+
+
+def largest_cost(spec: Spec, examples: int | None = None) -> tuple[int, float]:
+    """The most trials and examples that the whole sweep can take, were every lane to spend its budget.
+
+    Args:
+        examples: the data set's size.
+    """
     race = MAX_LANES + BRACKET * (spec.sweep.seeds // SEEDS_PER_RACE)
     lanes = {"race": race, "grid": len(spec.learning_rate.rates or ()), "rule": 0}[spec.learning_rate.tune]
     retreats = MAX_RETREATS if spec.learning_rate.tune == "race" else 0
     lanes += spec.sweep.seeds * (1 + retreats) * len(spec.sweep.targets)
-    examples = sum(lanes * spec.max_steps_at(size) * size for size in spec.sweep.batch_sizes)
-    return lanes * len(spec.sweep.batch_sizes), examples
+    each = sorted(
+        (lanes * spec.max_steps_at(size) * size for size in spec.candidates(examples)), reverse=True
+    )
+    if not spec.sweep.auto:
+        return lanes * len(each), sum(each)
+    total, beginning = spec.sweep.max_total_examples or math.inf, len(spec.beginning(examples))
+    # The last batch size may turn out dearer than it was expected to be.
+    most = max(sum(each[:beginning]), min(sum(each[:MOST]), total + each[0]))
+    return lanes * min(len(each), MOST), most
 
 
 def asked_for(spec: Spec, preflight: Preflight, record: Record) -> bool:
     """Whether a record is of a trial that this spec asks for: not of an older spec, nor of other data."""
-    return record.trial.batch_size in spec.sweep.batch_sizes and spec.asks_for(
-        record.trial, preflight.fingerprint
-    )
+    listed = spec.sweep.auto or record.trial.batch_size in spec.sweep.batch_sizes
+    return listed and spec.asks_for(record.trial, preflight.fingerprint)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from bscrit.crossing import forecast, meet
 from bscrit.preflight import Preflight
-from bscrit.record import Order, Record
+from bscrit.record import Measurement, Order, Record
 from bscrit.sweep.cohort import Cohort
 from bscrit.sweep.tune import (
     Infeasible,
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 SEARCH_SEEDS = 500_000  # above those of the measurement, so that none is tuned on and measured on
 NOISY = 0.03  # scatter of ln(steps) in one curve, above which a race needs more than one seed
 BRACKET = 3  # rates that hold an optimum between them
+NOISE_SAMPLES = 8  # of a run at least
 SEEDS_PER_RACE = 4  # measured seeds for every further seed of the search
-NOISE_SAMPLES = 10  # of a run at least
 CAP = 2.0  # times the steps of the search: a repeat beyond it wanders at the edge of stability
 PATIENCE = 1.6  # times the steps of a smaller batch size: a larger one never needs more
 SHARED = 0.04
@@ -234,17 +234,28 @@ class BatchSize:
         if not math.isfinite(steps):
             steps = self._incumbent(targets[-1])
         order = self._order("measure", done[-1].order.round + 1 if done else 0, lanes, targets, ())
-        order = replace(order, noise_every=self._noise_every(steps), noise_parts=self.spec.noise.parts)
+        order = replace(order, noise=self._measurement(steps))
         return self._cohort(self._capped(order, CAP * steps))
 
-    def _noise_every(self, steps: float) -> int:
-        """Steps between noise samples: a short run still takes several; 0 where a batch has no equal parts."""
-        parts = range(2, self.spec.noise.parts + 1)
-        cuts = self.preflight.splits and any(self.batch_size % part == 0 for part in parts)
-        if not cuts or self.spec.noise.source == "none":
-            return 0
-        several = math.ceil(steps / NOISE_SAMPLES) if math.isfinite(steps) else self.spec.noise.every
-        return min(self.spec.noise.every, max(several, 1))
+    def _measurement(self, steps: float) -> Measurement | None:
+        """How noise is measured here; not where a batch has no parts between which it could be seen.
+
+        A run that is expected to take few steps takes its samples closer together.
+        """
+        noise = self.spec.noise
+        if noise.source == "none" or not self.preflight.splits or self.batch_size < 2:
+            return None
+        several = math.ceil(steps / NOISE_SAMPLES) if math.isfinite(steps) else noise.every
+        return Measurement(
+            source=noise.source,
+            metrics=noise.metric,
+            parts=noise.parts,
+            every=min(noise.every, max(several, 1)),
+            spacing=noise.spacing,
+            losses=tuple(sorted(noise.at_losses, reverse=True)),
+            precision=noise.precision,
+            max_examples=noise.max_examples,
+        )
 
     def _order(
         self,

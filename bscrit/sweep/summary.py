@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from bscrit.crossing import CONVENTION
-from bscrit.record import Record
+from bscrit.preflight import Preflight
+from bscrit.record import Order, Record
 from bscrit.spec import Spec
+from bscrit.sweep.auto import active, choose
 from bscrit.sweep.drive import Outcome
 from bscrit.sweep.plan import asked_for
 from bscrit.sweep.progress import best, duration, short
@@ -26,7 +28,9 @@ def summary(spec: Spec, outcome: Outcome, out: Path) -> str:
     mine = [record for record in outcome.records if asked_for(spec, outcome.preflight, record)]
     others = len(outcome.records) - len(mine)
     units = plural(outcome.preflight.unit)
-    lines = [*_table(spec, mine), f"steps: {CONVENTION}"]
+    sizes = batch_sizes(spec, outcome.preflight, mine)
+    lines = [*_table(spec, sizes, mine), f"steps: {CONVENTION}"]
+    lines += _chosen(spec, outcome.preflight, mine) if spec.sweep.auto else []
     counts = Counter(record.status for record in mine)
     listed = ", ".join(f"{counts[status]} {status}" for status in ORDER if counts[status])
     reused = sum(record.trial.name not in outcome.new for record in mine)
@@ -42,15 +46,27 @@ def summary(spec: Spec, outcome: Outcome, out: Path) -> str:
             f"cost: {short(trained)} {units} trained / {short(winning)} of the winning runs alone = "
             f"{trained / winning:.2f}"
         )
+    lines += _noise(mine)
     lines += _missing(outcome, mine)
     lines.append(f"{duration(outcome.seconds)}; results in {out}")
     return "\n".join(lines)
 
 
-def _table(spec: Spec, records: Sequence[Record]) -> list[str]:
+def batch_sizes(spec: Spec, preflight: Preflight, records: Sequence[Record]) -> tuple[int, ...]:
+    """Those that the spec lists, or those that the sweep chose."""
+    return active(spec, preflight, records) if spec.sweep.auto else spec.sweep.batch_sizes
+
+
+def _chosen(spec: Spec, preflight: Preflight, records: Sequence[Record]) -> list[str]:
+    choice = choose(spec, preflight, records)
+    reason = choice.reason or f"nothing could be trained at batch size {choice.batch_size}"
+    return [f"no batch size is added: {reason}"]
+
+
+def _table(spec: Spec, sizes: Sequence[int], records: Sequence[Record]) -> list[str]:
     """One row a batch size, one column a target: steps at the rate that was measured."""
     rows = [["batch size", "trials", *(f"steps to {target:g}" for target in spec.sweep.targets)]]
-    for size in spec.sweep.batch_sizes:
+    for size in sizes:
         here = [record for record in records if record.trial.batch_size == size]
         found = [best(here, target) for target in spec.sweep.targets]
         cells = [f"{one[1]:.4g} at rate {one[0]:.3g}" if one else "-" for one in found]
@@ -76,6 +92,22 @@ def cost(spec: Spec, records: Sequence[Record]) -> tuple[float, float]:
     return sum(record.examples for record in records), winning
 
 
+def _noise(records: Sequence[Record]) -> list[str]:
+    """What measuring the noise scale took of the time of all cohorts."""
+    cohorts: dict[tuple[int, Order], Mapping[str, float]] = {}
+    for record in records:
+        key, facts = (record.trial.batch_size, record.order), record.facts
+        if facts.get("seconds", 0) >= cohorts.get(key, {}).get("seconds", 0):
+            cohorts[key] = facts
+    measuring, training = (
+        sum(facts.get(what, 0.0) for facts in cohorts.values()) for what in ("noise_seconds", "seconds")
+    )
+    samples = sum(len(one) for record in records for one in record.noise.values())
+    if not samples or not training:
+        return []
+    return [f"noise scale: {samples} samples, {100 * measuring / training:.2g} % of the training time"]
+
+
 @dataclass(frozen=True)
 class Missing:
     """A target that no measured run reached, the batch sizes where, and the lowest loss seen there."""
@@ -90,12 +122,12 @@ class Missing:
         return f"missing: no run reached {self.target:g} at batch size {sizes}{seen}"
 
 
-def missing(spec: Spec, records: Sequence[Record]) -> list[Missing]:
+def missing(spec: Spec, preflight: Preflight, records: Sequence[Record]) -> list[Missing]:
     """The points of the frontiers that the sweep did not get, per target."""
-    found = []
+    found, tried = [], batch_sizes(spec, preflight, [r for r in records if asked_for(spec, preflight, r)])
     for target in spec.sweep.targets:
         sizes, lowest = [], float("inf")
-        for size in spec.sweep.batch_sizes:
+        for size in tried:
             here = [record for record in records if record.trial.batch_size == size]
             if best([record for record in here if record.role == "measure"], target) is None:
                 sizes.append(size)

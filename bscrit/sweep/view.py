@@ -140,7 +140,9 @@ class Live:
 
 def _table(spec: Spec, cohorts: Sequence[Cohort], records: Sequence[Record], out: Path) -> list[Row]:
     sweep = spec.sweep
-    return rows(sweep.batch_sizes, sweep.targets[-1], sweep.seeds, cohorts, records, out / "trials")
+    # Where the sweep chooses, those that were begun.
+    sizes = sweep.batch_sizes or sorted({record.trial.batch_size for record in records})
+    return rows(sizes, sweep.targets[-1], sweep.seeds, cohorts, records, out / "trials")
 
 
 def _footer(table: Sequence[Row], elapsed: float) -> str:

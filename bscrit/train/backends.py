@@ -7,17 +7,19 @@ rows of the stack: it serves every model, and with large batches it is as fast.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bscrit.errors import UserError
 from bscrit.train.batching import map_tensors, stacked, tensors_of
+from bscrit.train.evaluation import checked_evaluation, evaluate_alone, evaluating
+from bscrit.train.gradients import Call, gradients_of, grouped_gradients, hessian_of
 from bscrit.train.seeding import seeded
 from bscrit.train.stacks import rows_of
 from bscrit.train.workload import Workload
@@ -60,6 +62,22 @@ class Backend(Protocol):
         What the model draws at random depends on the lane's seed and on `draw`, (step, part) of the batch.
         """
 
+    def grouped(self, batch: Any, examples: int) -> list[Tensor] | None:
+        """Gradients of the mean loss of groups of `examples` each, [K, G, ...]; None where it takes a pass a group.
+
+        Args:
+            batch: of every lane and group, leading dimensions K, G, examples.
+        """
+
+    def curvature(
+        self, batches: Sequence[Any], which: Sequence[int], divisor: int, draw: tuple[int, int]
+    ) -> Callable[[list[Tensor]], list[Tensor]]:
+        """The Hessian of (sum of losses)/divisor as a function from stacks [K, ...] to stacks."""
+
+    @property
+    def model(self) -> nn.Module:
+        """One of the modules, its tensors of no meaning."""
+
     def evaluate(self) -> Tensor:
         """The workload's evaluation of each lane, (K,)."""
 
@@ -71,9 +89,9 @@ class Vmap:
 
     def __init__(self, workload: Workload, models: Sequence[nn.Module]) -> None:
         self._workload = workload
-        self._model = models[0]
-        self._losses = _Call(workload.losses, self._model)
-        self._evaluation = _Call(workload.evaluate, self._model)
+        self.model = models[0]
+        self._losses = Call(workload.losses, self.model)
+        self._evaluation = Call(workload.evaluate, self.model)
         self._evaluates_as_one: bool | None = None
 
         def forward(parameters: dict[str, Tensor], buffers: dict[str, Tensor], batch: Any) -> Tensor:
@@ -106,7 +124,22 @@ class Vmap:
         total = (
             losses.sum() / divisor if self._workload.sums_over_examples else losses.flatten(1).mean(1).sum()
         )
-        return [gradient[:lanes] for gradient in _gradients(total, list(parameters.values()))]
+        return [gradient[:lanes] for gradient in gradients_of(total, list(parameters.values()))]
+
+    def grouped(self, batch: Any, examples: int) -> list[Tensor] | None:
+        return grouped_gradients(self._forward, self._parameters, self._buffers, batch, examples)
+
+    def curvature(
+        self,
+        batches: Sequence[Any],
+        which: Sequence[int],
+        divisor: int,
+        draw: tuple[int, int],  # noqa: ARG002 (a model that draws is refused)
+    ) -> Callable[[list[Tensor]], list[Tensor]]:
+        buffers = {name: stack.clone() for name, stack in self._buffers.items()}
+        with sdpa_kernel(SDPBackend.MATH):  # the others have no second derivative
+            losses = self._forward(self._parameters, buffers, stacked(batches, which))
+            return hessian_of(losses.sum() / divisor, list(self._parameters.values()))
 
     def evaluate(self) -> Tensor:
         if self._evaluates_as_one is None:
@@ -139,12 +172,12 @@ class Vmap:
         def evaluate(parameters: dict[str, Tensor], buffers: dict[str, Tensor]) -> Tensor:
             return checked_evaluation(functional_call(self._evaluation, (parameters, buffers), ()))
 
-        with evaluating(self._model, _device(self._stack)):
+        with evaluating(self.model, _device(self._stack)):
             losses: Tensor = vmap(evaluate, in_dims=(0, 0), randomness="error")(parameters, buffers)
         return losses[: len(self._stack.seeds)]
 
     def _evaluate_lane(self, row: int) -> Tensor:
-        return evaluate_alone(self._workload, self._model, self._stack.lane(row), _device(self._stack))
+        return evaluate_alone(self._workload, self.model, self._stack.lane(row), _device(self._stack))
 
 
 class Loop:
@@ -155,6 +188,11 @@ class Loop:
     def __init__(self, workload: Workload, models: Sequence[nn.Module]) -> None:
         self._workload = workload
         self._models = list(models)
+        self._vectorises: bool | None = None
+
+    @property
+    def model(self) -> nn.Module:
+        return self._models[0]
 
     def bind(self, stack: Stack, rows: Sequence[int]) -> None:
         self._stack = stack
@@ -180,9 +218,59 @@ class Loop:
                 losses = self._workload.losses(model, batch)
                 check_losses(self._workload, getattr(losses, "shape", ()), batch)
                 total = losses.sum() / divisor if self._workload.sums_over_examples else losses.mean()
-                lanes.append(_gradients(total, self._parameters[row]))
+                lanes.append(gradients_of(total, self._parameters[row]))
             self._collect_buffers(row)
         return [torch.stack(tensors) for tensors in zip(*lanes, strict=True)]
+
+    def grouped(self, batch: Any, examples: int) -> list[Tensor] | None:
+        """Vectorised over groups, where a first try gives what a pass for one group gives."""
+        if self._vectorises is None:
+            self._vectorises = self._tried(batch, examples)
+        return self._as_one(batch, examples) if self._vectorises else None
+
+    def _as_one(self, batch: Any, examples: int) -> list[Tensor] | None:
+        call = Call(self._workload.losses, self.model)
+
+        def forward(parameters: dict[str, Tensor], buffers: dict[str, Tensor], batch: Any) -> Tensor:
+            return functional_call(call, (parameters, buffers), (batch,))  # type: ignore[no-any-return]
+
+        parameters, buffers = (
+            {f"model.{name}": stack for name, stack in tensors.items()}
+            for tensors in (self._stack.parameters, self._stack.buffers)
+        )
+        vectorised = vmap(forward, in_dims=(0, 0, 0), randomness="error")
+        return grouped_gradients(vectorised, parameters, buffers, batch, examples)
+
+    def _tried(self, batch: Any, examples: int) -> bool:
+        try:
+            found = self._as_one(batch, examples)
+        except Exception:
+            return False  # what can't be vectorised goes group by group
+        if found is None:
+            return False
+        first = map_tensors(lambda tensor: tensor[:, 0].contiguous(), batch)
+        lanes = range(len(self._models))
+        rows = [map_tensors(lambda tensor, row=row: tensor[row], first) for row in lanes]
+        expected = self.gradients(rows, lanes, examples, (0, 0))
+        pairs = zip(found, expected, strict=True)
+        return all(torch.allclose(a[:, 0], b, rtol=1e-3, atol=1e-3 * float(b.abs().max())) for a, b in pairs)
+
+    def curvature(
+        self, batches: Sequence[Any], which: Sequence[int], divisor: int, draw: tuple[int, int]
+    ) -> Callable[[list[Tensor]], list[Tensor]]:
+        products = []
+        for row, model in enumerate(self._models):
+            seed = self._stack.seeds[row]
+            with seeded(_device(self._stack), seed, *draw), sdpa_kernel(SDPBackend.MATH):
+                total = self._workload.losses(model, batches[which[row]]).sum() / divisor
+                products.append(hessian_of(total, self._parameters[row]))
+            self._collect_buffers(row)
+
+        def product(stacks: list[Tensor]) -> list[Tensor]:
+            rows = [one([stack[row] for stack in stacks]) for row, one in enumerate(products)]
+            return [torch.stack(tensors) for tensors in zip(*rows, strict=True)]
+
+        return product
 
     def evaluate(self) -> Tensor:
         lanes = enumerate(self._models)
@@ -211,29 +299,6 @@ def make_backend(
     raise ValueError(f"backend = {name!r} must be vmap or loop")
 
 
-def evaluate_alone(
-    workload: Workload, model: nn.Module, lane: dict[str, Tensor], device: torch.device
-) -> Tensor:
-    """The workload's evaluation of one model with these tensors, a scalar; the tensors stay as they are."""
-    state = {f"model.{name}": tensor.clone() for name, tensor in lane.items()}
-    with evaluating(model, device):
-        return checked_evaluation(functional_call(_Call(workload.evaluate, model), state, ()))
-
-
-@contextlib.contextmanager
-def evaluating(model: nn.Module, device: torch.device) -> Iterator[None]:
-    """Evaluation mode without gradients; afterwards each submodule's mode and the random state as before."""
-    training = [module for module in model.modules() if module.training]
-    try:
-        with torch.no_grad(), seeded(device, 0):
-            for module in training:
-                module.training = False
-            yield
-    finally:
-        for module in training:
-            module.training = True
-
-
 def check_losses(workload: Workload, shape: Sequence[int], batch: Any) -> None:
     """Refuse losses that are not one per example.
 
@@ -248,40 +313,6 @@ def check_losses(workload: Workload, shape: Sequence[int], batch: Any) -> None:
             f"returned shape {tuple(shape)}, expected {expected}: one loss per example",
             'return the losses before averaging, such as cross_entropy(..., reduction="none")',
         )
-
-
-def checked_evaluation(value: Any) -> Tensor:
-    """An evaluation as a tensor without dimensions; a plain number is as good.
-
-    Raises:
-        UserError: anything else.
-    """
-    if isinstance(value, int | float):
-        return torch.tensor(float(value), dtype=torch.float64)
-    if not isinstance(value, Tensor) or value.dim():
-        found = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-        raise UserError(
-            "evaluate", f"returned {found}, expected a scalar", "return the mean over the evaluation set"
-        )
-    return value
-
-
-class _Call(nn.Module):
-    """A workload's method on a model as a module's forward, which is what functional_call can call."""
-
-    def __init__(self, function: Callable[..., Tensor], model: nn.Module) -> None:
-        super().__init__()
-        self.function = function
-        self.model = model
-
-    def forward(self, *arguments: Any) -> Tensor:
-        return self.function(self.model, *arguments)
-
-
-def _gradients(total: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
-    if not parameters:
-        return []
-    return list(torch.autograd.grad(total, parameters, allow_unused=True, materialize_grads=True))
 
 
 def _twice(stack: Tensor) -> Tensor:

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bscrit.errors import UserError
-from bscrit.measure.sources import Sample, micro_batches
 from bscrit.train.backends import Stack, make_backend
 from bscrit.train.batching import moved, parts_of, tensors_of
 from bscrit.train.optim import StackedOptimizer
+from bscrit.train.precision import computing_in, set_products, storage
 from bscrit.train.seeding import seeded
 from bscrit.train.stacks import joined, laid_out_as, rows_of
 from bscrit.train.workload import Workload
@@ -40,12 +40,17 @@ class Lanes:
         batch_size: in the workload's unit.
         optimizer: resolved settings, see `bscrit.train.optim`.
         backend: "vmap" or "loop", see `bscrit.train.backends`.
-        dtype: of parameters, buffers and floating inputs.
+        dtype: what is computed in, see `bscrit.train.precision`.
         micro_batch: larger batches are accumulated from parts of this size; None for never.
 
     Attributes:
         micro_batch: as given, or smaller once the device ran out of memory (the batch never shrinks).
+        stack, engine, optimizer: the tensors, how their gradients are computed, and their updates.
+        which: (K,) for each lane the place of its batch among those of the distinct seeds.
     """
+
+    stack: Stack
+    which: list[int]
 
     def __init__(
         self,
@@ -62,92 +67,69 @@ class Lanes:
     ) -> None:
         if len(seeds) != len(lrs) or not seeds:
             raise ValueError(f"{len(seeds)} seeds and {len(lrs)} rates: each lane needs one of both")
-        self.workload = workload
         self.batch_size = batch_size
         self.micro_batch = micro_batch
         self.device = torch.device(device)
-        self.dtype: torch.dtype = getattr(torch, dtype)
-        self._optimizer = StackedOptimizer(optimizer, lrs)
-        self._backend = make_backend(backend, workload, seeds, self._model)
+        self.dtype = storage(dtype)
+        set_products(dtype)
+        self.workload = computing_in(workload, dtype, self.device)
+        self.optimizer = StackedOptimizer(optimizer, lrs)
+        self.engine = make_backend(backend, self.workload, seeds, self._model)
         self._laid_out = False
         self._bind(self._initial(seeds), range(len(seeds)))
 
     def __len__(self) -> int:
-        return len(self._stack.seeds)
+        return len(self.stack.seeds)
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        return self._stack.seeds
+        return self.stack.seeds
 
     @property
     def lrs(self) -> tuple[float, ...]:
         """Learning rates at full strength."""
-        return tuple(self._optimizer.lrs.tolist())
+        return tuple(self.optimizer.lrs.tolist())
 
     @property
     def backend(self) -> str:
-        return self._backend.name
+        return self.engine.name
 
     @property
     def parameters(self) -> Mapping[str, Tensor]:
         """Trainable parameters by name, [K, ...]; not copies."""
-        return {name: tensor.detach() for name, tensor in self._stack.parameters.items()}
+        return {name: tensor.detach() for name, tensor in self.stack.parameters.items()}
 
     @property
     def buffers(self) -> Mapping[str, Tensor]:
         """Buffers and frozen parameters by name, [K, ...]; not copies."""
-        return self._stack.buffers
+        return self.stack.buffers
 
     def step(self, step: int, factor: float) -> None:
         """Apply update number `step` (from 0) to every lane, with rates `factor * lrs`."""
-        gradients = self._gradients(self._batches(step), self.batch_size, step)
+        gradients = self.mean_gradients(self.batches(step), self.batch_size, step)
         if not self._laid_out:
-            stacks = zip(self._stack.parameters.items(), gradients, strict=True)
-            self._stack.parameters = {
+            stacks = zip(self.stack.parameters.items(), gradients, strict=True)
+            self.stack.parameters = {
                 name: laid_out_as(stack, like).requires_grad_() for (name, stack), like in stacks
             }
-            self._bind(self._stack, range(len(self)))
+            self._bind(self.stack, range(len(self)))
             self._laid_out = True
-        parameters = list(self._stack.parameters.values())
-        self._optimizer.step(parameters, gradients, factor)
+        parameters = list(self.stack.parameters.values())
+        self.optimizer.step(parameters, gradients, factor)
 
     def gradients(self, step: int) -> dict[str, Tensor]:
         """What `step` would update with, by name, [K, ...]; buffers stay as they are."""
-        with _restored(self._stack.buffers):
-            gradients = self._gradients(self._batches(step), self.batch_size, step)
-        return dict(zip(self._stack.parameters, gradients, strict=True))
+        with restored(self.stack.buffers):
+            gradients = self.mean_gradients(self.batches(step), self.batch_size, step)
+        return dict(zip(self.stack.parameters, gradients, strict=True))
 
     def evaluate(self) -> NDArray[np.float64]:
         """The loss on the evaluation set, (K,); changes neither parameters nor buffers nor random state."""
-        return self._backend.evaluate().double().cpu().numpy()
-
-    def noise(self, step: int, parts: int) -> list[Sample]:
-        """Squared gradient norms of the batch of update number `step` and of equal parts of it, per lane.
-
-        The batch is cut into the largest number of equal parts that is at most `parts`. Gradients are those
-        of the mean loss at the present parameters: unclipped, and nothing is changed.
-
-        Raises:
-            ValueError: a workload whose loss is not a sum over examples, or a batch that can't be cut.
-        """
-        if not self.workload.sums_over_examples:
-            raise ValueError(
-                "no noise scale: the loss of this workload is not a sum over examples, so parts of a batch "
-                "don't add up to its gradient"
-            )
-        count = max(part for part in range(1, parts + 1) if self.batch_size % part == 0)
-        if count < 2:
-            raise ValueError(
-                f"no noise scale: a batch of {self.batch_size} can't be cut into 2 to {parts} equal parts"
-            )
-        size = self.batch_size // count
-        with _restored(self._stack.buffers):
-            cut = _cut(self._batches(step), size)
-            return micro_batches((self._gradients(part, size, step) for part in cut), size)
+        return self.engine.evaluate().double().cpu().numpy()
 
     def keep(self, rows: Sequence[int]) -> None:
         """Drop every lane but these; the others go on as they would have."""
-        self._optimizer.keep(rows)
+        self.optimizer.keep(rows)
         self._bind(self._selected(rows), rows)
 
     def state_dict(self, rows: Sequence[int] | None = None) -> dict[str, Any]:
@@ -164,7 +146,7 @@ class Lanes:
             "seeds": list(stack.seeds),
             "parameters": {name: tensor.detach() for name, tensor in stack.parameters.items()},
             "buffers": stack.buffers,
-            "optimizer": self._optimizer.state_dict(rows),
+            "optimizer": self.optimizer.state_dict(rows),
         }
 
     def load_state_dict(self, *states: Mapping[str, Any]) -> None:
@@ -173,7 +155,7 @@ class Lanes:
         Raises:
             ValueError: states saved at different numbers of updates, which can't train in lockstep.
         """
-        self._optimizer.load_state_dicts([state["optimizer"] for state in states], self.device)
+        self.optimizer.load_state_dicts([state["optimizer"] for state in states], self.device)
         tensors = {
             kind: {
                 name: joined([state[kind][name].to(self.device) for state in states])
@@ -187,7 +169,7 @@ class Lanes:
         sizes = [state["micro_batch"] for state in states if state["micro_batch"] is not None]
         self.micro_batch = min(sizes) if sizes else None
         self._laid_out = all(state["laid_out"] for state in states)
-        self._backend = make_backend(self.backend, self.workload, seeds, self._model)
+        self.engine = make_backend(self.backend, self.workload, seeds, self._model)
         self._bind(Stack(seeds, **tensors), range(len(seeds)))
 
     def _initial(self, seeds: Sequence[int]) -> Stack:
@@ -209,56 +191,60 @@ class Lanes:
             return self.workload.model(seed).to(device=self.device, dtype=self.dtype)
 
     def _bind(self, stack: Stack, rows: Sequence[int]) -> None:
-        self._stack = stack
+        self.stack = stack
         distinct = list(dict.fromkeys(stack.seeds))
-        self._which = [distinct.index(seed) for seed in stack.seeds]
+        self.which = [distinct.index(seed) for seed in stack.seeds]
         self._distinct = distinct
-        self._backend.bind(stack, rows)
+        self.engine.bind(stack, rows)
 
     def _selected(self, rows: Sequence[int]) -> Stack:
-        parameters = {n: rows_of(t, rows).requires_grad_() for n, t in self._stack.parameters.items()}
-        buffers = {name: rows_of(tensor, rows) for name, tensor in self._stack.buffers.items()}
-        return Stack(tuple(self._stack.seeds[row] for row in rows), parameters, buffers)
+        parameters = {n: rows_of(t, rows).requires_grad_() for n, t in self.stack.parameters.items()}
+        buffers = {name: rows_of(tensor, rows) for name, tensor in self.stack.buffers.items()}
+        return Stack(tuple(self.stack.seeds[row] for row in rows), parameters, buffers)
 
-    def _batches(self, step: int) -> list[Any]:
-        """The batch of each distinct seed."""
+    def batches(self, step: int, size: int | None = None, apart: int = 0) -> list[Any]:
+        """The batch of each distinct seed, on the device; `apart` draws other examples than the updates see."""
+        size = self.batch_size if size is None else size
         batches = []
         for seed in self._distinct:
             with seeded(self.device, seed, step):
-                batch = self.workload.batch(seed, step, self.batch_size)
+                batch = self.workload.batch(seed + apart, step, size)
             batches.append(moved(batch, self.device, self.dtype))
-        self._check_size(batches[0])
+        self._check_size(batches[0], size)
         return batches
 
-    def _check_size(self, batch: Any) -> None:
+    def _check_size(self, batch: Any, asked: int) -> None:
         """Refuse a batch of another size: its steps would be counted as steps of this one."""
         sizes = {len(tensor) if tensor.ndim else 0 for tensor in tensors_of(batch)}
-        if self.workload.sums_over_examples and sizes != {self.batch_size}:
+        if self.workload.sums_over_examples and sizes != {asked}:
             found = ", ".join(str(size) for size in sorted(sizes)) or "no"
             raise UserError(
                 f"{type(self.workload).__name__}.batch",
-                f"returned {found} examples where {self.batch_size} were asked for",
+                f"returned {found} examples where {asked} were asked for",
                 "return tensors whose first dimension is `size`",
             )
 
-    def _gradients(self, batches: list[Any], divisor: int, step: int) -> list[Tensor]:
-        """Gradients of (sum of losses)/divisor; where memory runs out, again from smaller parts."""
+    def mean_gradients(self, batches: list[Any], divisor: int, step: int, part: int = 0) -> list[Tensor]:
+        """Gradients of (sum of losses)/divisor, [K, ...]; where memory runs out, again from smaller parts."""
         while True:
             size = divisor if self.micro_batch is None else min(self.micro_batch, divisor)
             try:
-                return self._accumulated(batches, divisor, size, step)
+                return self._accumulated(batches, divisor, size, (step, part))
             except RuntimeError as error:
                 if not _out_of_memory(error) or size == 1 or not self.workload.sums_over_examples:
                     raise
             torch.cuda.empty_cache()
             self.micro_batch = (size + 1) // 2
 
-    def _accumulated(self, batches: list[Any], divisor: int, size: int, step: int) -> list[Tensor]:
+    def _accumulated(
+        self, batches: list[Any], divisor: int, size: int, draw: tuple[int, int]
+    ) -> list[Tensor]:
+        step, first = draw
         if size >= divisor or not self.workload.sums_over_examples:
-            return self._backend.gradients(batches, self._which, divisor, (step, 0))
+            return self.engine.gradients(batches, self.which, divisor, draw)
         total: list[Tensor] = []
-        for index, part in enumerate(_cut(batches, size)):
-            gradients = self._backend.gradients(part, self._which, divisor, (step, index))
+        for index, part in enumerate(cut(batches, size), first):
+            gradients = self.engine.gradients(part, self.which, divisor, (step, index))
             if total:
                 torch._foreach_add_(total, gradients)
             else:
@@ -279,13 +265,13 @@ def tune_allocator() -> None:
         return
 
 
-def _cut(batches: Sequence[Any], size: int) -> Iterator[list[Any]]:
+def cut(batches: Sequence[Any], size: int) -> Iterator[list[Any]]:
     """Parts of `size` examples of every batch, the last one shorter if it doesn't divide."""
     return map(list, zip(*(parts_of(batch, size) for batch in batches), strict=True))
 
 
 @contextlib.contextmanager
-def _restored(tensors: Mapping[str, Tensor]) -> Iterator[None]:
+def restored(tensors: Mapping[str, Tensor]) -> Iterator[None]:
     """The values of these tensors afterwards as before."""
     before = {name: tensor.clone() for name, tensor in tensors.items()}
     try:

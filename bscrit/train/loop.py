@@ -10,8 +10,9 @@ import contextlib
 import os
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import IO, Any, TypeVar
@@ -22,17 +23,19 @@ import torch
 from bscrit.curve import HEADER, Curve, curve_line
 from bscrit.errors import UserError
 from bscrit.files import explaining, replacing, whole_lines, write_text
+from bscrit.noise import FROZEN_HEADER, FrozenNoise, frozen_lines, noise_line
 from bscrit.noise import HEADER as NOISE_HEADER
-from bscrit.noise import noise_line
 from bscrit.record import Order, end, read_record
 from bscrit.train.judge import Ending, evaluation_after, judge
 from bscrit.train.lanes import Lanes
+from bscrit.train.noise import Gauge
 from bscrit.train.schedule import factor
 from bscrit.train.workload import Workload
 from bscrit.trial import Trial
 
 T = TypeVar("T")
 CHECKPOINT_SECONDS = 20.0
+FROZEN_STEPS = 4
 
 
 def train(
@@ -74,6 +77,7 @@ class _Lane:
     rows: list[tuple[float, float, float, float]] = field(default_factory=list)
     curve_file: IO[str] | None = None
     noise_file: IO[str] | None = None
+    frozen_file: IO[str] | None = None
 
     @classmethod
     def read(cls, folder: Path) -> _Lane:
@@ -89,8 +93,12 @@ class _Lane:
         """Open the streams, cut back to what was known before update number `step`."""
         self.rows = [row for row in self.rows if row[0] <= step]
         self.curve_file = files.enter_context(_stream(self.folder / "curve.csv", HEADER, step))
-        if self.order.noise_every:
+        if self.order.noise is not None:
             self.noise_file = files.enter_context(_stream(self.folder / "noise.csv", NOISE_HEADER, step - 1))
+            if self.order.noise.losses:
+                self.frozen_file = files.enter_context(
+                    _stream(self.folder / "frozen.csv", FROZEN_HEADER, step)
+                )
 
     def fail(self, error: Exception) -> None:
         """Close the folder after an exception of this lane's own."""
@@ -119,8 +127,9 @@ class _Cohort:
         self.facts = facts
         self.live = [row for row, lane in enumerate(self.lanes) if lane.ending is None]
         self.checkpoint = self.lanes[0].folder / "checkpoint.pt"
-        self.steps = self.evaluated = 0
-        self.seconds = 0.0
+        self.steps = self.evaluated = self.next_noise = 0
+        self.seconds = self.noise_seconds = 0.0
+        self.gauge = Gauge(self.order.noise) if self.order.noise is not None else None
 
     def start(self, files: contextlib.ExitStack) -> None:
         """Build the live lanes, from the checkpoint where there is one, and make the first evaluation."""
@@ -132,9 +141,11 @@ class _Cohort:
         self.stack = self._lanes(self.live)
         if saved is not None:
             self.steps, self.evaluated, self.seconds = saved["steps"], saved["evaluated"], saved["seconds"]
+            self.next_noise, self.noise_seconds = saved["next_noise"], saved["noise_seconds"]
             self.stack.load_state_dict(saved["lanes"])
             self.stack.keep([saved["names"].index(name) for name in self._names()])
         self.began = self.saved = time.monotonic()
+        self.noise_before = self.noise_seconds
         for row in self.live:
             self.lanes[row].begin(self.steps if saved is not None else -1, files)
         if saved is None:
@@ -142,8 +153,8 @@ class _Cohort:
 
     def step(self) -> None:
         """One update of every live lane, and what is due after it."""
-        if self.order.noise_every and self.steps % self.order.noise_every == 0:
-            self._measure_noise()
+        if self.gauge is not None and self.steps == self.next_noise:
+            self._measure_noise(self.gauge)
         rate = factor(self.trial.schedule, self.steps, self.trial.batch_size)
         self._with_all(lambda stack: stack.step(self.steps, rate))
         self.steps += 1
@@ -158,12 +169,15 @@ class _Cohort:
             "steps": self.steps,
             "evaluated": self.evaluated,
             "seconds": self._elapsed(),
+            "next_noise": self.next_noise,
+            "noise_seconds": self.noise_seconds,
             "names": self._names(),
             "lanes": self.stack.state_dict(),
         }
         for row in self.live:
             _sync(self.lanes[row].curve_file)
             _sync(self.lanes[row].noise_file)
+            _sync(self.lanes[row].frozen_file)
         with replacing(self.checkpoint) as stream:
             try:
                 torch.save(state, stream)
@@ -193,6 +207,8 @@ class _Cohort:
                 self.steps, examples, float(loss), self.trial.batch_size, self._lr(lane), seconds
             )
             _write(lane.curve_file, line, lane.folder / "curve.csv")
+        if self.gauge is not None and self.gauge.how.losses:
+            self._freeze(self.gauge)
         self._judge()
 
     def _judge(self) -> None:
@@ -263,16 +279,51 @@ class _Cohort:
             micro_batch=self.order.micro_batch or None,
         )
 
-    def _measure_noise(self) -> None:
+    def _measure_noise(self, gauge: Gauge) -> None:
+        with self._timed():
+            found = self._with_all(lambda stack: gauge.sums(stack, self.steps).samples())
         examples = self.steps * self.trial.batch_size
-        samples = self._with_all(lambda stack: stack.noise(self.steps, self.order.noise_parts))
-        for row, sample in zip(self.live, samples, strict=True):
+        for metric, samples in found.items():
+            for row, sample in zip(self.live, samples, strict=True):
+                lane = self.lanes[row]
+                line = noise_line(self.steps, examples, metric, *sample)
+                _write(lane.noise_file, line, lane.folder / "noise.csv")
+        self.next_noise = gauge.how.after(self.steps)
+
+    def _freeze(self, gauge: Gauge) -> None:
+        """Measure the lanes that have just passed a loss that was asked for."""
+        for place, row in enumerate(self.live):
             lane = self.lanes[row]
-            _write(
-                lane.noise_file,
-                noise_line(self.steps, examples, "identity", *sample),
-                lane.folder / "noise.csv",
-            )
+            *before, now = (loss for _, _, loss, _ in lane.rows)
+            passed = [asked for asked in gauge.how.losses if now <= asked < min(before, default=inf)]
+            if not passed:
+                continue
+            with self._timed():
+                found = self._frozen(gauge, place, row)
+            lines = [frozen_lines(replace(one, loss=asked)) for asked in passed for one in found]
+            _write(lane.frozen_file, "".join(lines), lane.folder / "frozen.csv")
+
+    def _frozen(self, gauge: Gauge, place: int, row: int) -> list[FrozenNoise]:
+        """Measurements of a copy of one lane at this step and the next few.
+
+        A loss that oscillates is first passed in a trough, where gradients are small: the steps after it make up for
+        that.
+        """
+        copy, found = self._lanes([row]), []
+        copy.load_state_dict(self.stack.state_dict([place]))
+        at = (self.steps, self.steps * self.trial.batch_size, inf)
+        for ahead in range(FROZEN_STEPS):
+            found += [replace(one, ahead=ahead) for one in gauge.frozen(copy, at)]
+            step = self.steps + ahead
+            copy.step(step, factor(self.trial.schedule, step, self.trial.batch_size))
+        return found
+
+    @contextlib.contextmanager
+    def _timed(self) -> Iterator[None]:
+        """Time that measuring takes is kept apart from that of training."""
+        began = time.monotonic()
+        yield
+        self.noise_seconds += time.monotonic() - began
 
     def _names(self) -> list[str]:
         return [self.lanes[row].trial.name for row in self.live]
@@ -282,6 +333,7 @@ class _Cohort:
             "steps": self.steps,
             "examples": self.steps * self.trial.batch_size,
             "seconds": round(self._elapsed(), 3),
+            "noise_seconds": round(self.noise_seconds, 3),
             "backend": self.stack.backend,
             "micro_batch": self.stack.micro_batch or self.trial.batch_size,
         }
@@ -290,7 +342,8 @@ class _Cohort:
         return lane.trial.lr * factor(self.trial.schedule, max(self.steps - 1, 0), self.trial.batch_size)
 
     def _elapsed(self) -> float:
-        return self.seconds + time.monotonic() - self.began
+        """Seconds of training and evaluation, without those of measuring."""
+        return self.seconds + time.monotonic() - self.began - (self.noise_seconds - self.noise_before)
 
 
 @contextlib.contextmanager
@@ -327,5 +380,8 @@ def _load(path: Path) -> dict[str, Any] | None:
         state = torch.load(path, weights_only=True)
     except (OSError, RuntimeError, EOFError, ValueError, KeyError, AttributeError, UnpicklingError):
         return None
-    whole = isinstance(state, dict) and {"steps", "evaluated", "seconds", "names", "lanes"} <= set(state)
+    whole = isinstance(state, dict) and set(state) >= _SAVED
     return state if whole else None
+
+
+_SAVED = {"steps", "evaluated", "seconds", "next_noise", "noise_seconds", "names", "lanes"}

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from bscrit.crossing import Crossing
-from bscrit.fit.caveats import CODES
+from bscrit.fit.caveats import CODES, with_noise_caveats
 from bscrit.fit.core import fit_crossings, fit_family
 from bscrit.fit.crossings import Evidence, families
+from bscrit.fit.result import Estimate, NoiseComparison, NoiseWindows
 
 SIZES = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 
@@ -222,6 +223,45 @@ def test_examples_rise():
 def test_wide_gaps():
     data = [replace(row, low=row.steps * 0.8, high=row.steps * 1.2) for row in rows()]
     assert "uncertain" in found(data)["wide-gaps"].text
+
+
+def compared(verdict: str, metric: str = "identity", mean: Estimate | None = None, optimizers=()):
+    """Codes of a fit whose noise scale was compared."""
+    windows = NoiseWindows(*[mean or Estimate(50.0, 40.0, 60.0)] * 4)
+    ratio = Estimate(0.2, 0.15, 0.3) if windows.mean.value else Estimate(None)
+    one = NoiseComparison(metric, windows, (64.0,), ratio, verdict, "", {64.0: windows})
+    (fit,) = fit_crossings(rows(seed=1)).fits
+    return {c.code: c for c in with_noise_caveats(replace(fit, noise=(one,)), optimizers).caveats}
+
+
+def test_noise_that_agrees_calls_for_nothing():
+    assert compared("agrees", optimizers=["sgd"]) == {}
+
+
+def test_euclidean_noise():
+    assert "adamw" in compared("agrees", optimizers=["adamw"])["euclidean-noise"].text
+    assert compared("agrees", "adam", optimizers=["adamw"]) == {}
+
+
+def test_noise_disagrees():
+    caveat = compared("differs")["noise-disagrees"]
+    assert "B_simple is 0.20 [0.150, 0.300] of B_crit" in caveat.text
+    assert not caveat.serious
+
+
+def test_noise_unresolved_is_a_bound():
+    caveat = compared("unresolved", "hessian", Estimate(None, 12.0))["noise-unresolved"]
+    assert "B_noise is not resolved at any batch size: at least 12.0" in caveat.text
+    assert "at least" not in compared("unresolved", mean=Estimate(None))["noise-unresolved"].text
+
+
+def test_noise_caveats_leave_the_others_in_their_order():
+    (fit,) = fit_crossings(grid({64: 4})).fits
+    windows = NoiseWindows(*[Estimate(None)] * 4)
+    one = NoiseComparison("identity", windows, (), Estimate(None), "unresolved", "", {64.0: windows})
+    after = with_noise_caveats(replace(fit, noise=(one,))).caveats
+    assert after[: len(fit.caveats)] == fit.caveats
+    assert after[-1].code == "noise-unresolved"
 
 
 def test_every_code_has_a_test():

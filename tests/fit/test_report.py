@@ -51,7 +51,7 @@ def test_json_holds_what_was_promised():
     assert (data["schema"], data["source"], data["unit"]) == (1, "runs.csv", "sequence")
     (fit,) = data["fits"]
     assert fit["group"] == {"model": "85M"}
-    assert (fit["target"], fit["verdict"], fit["noise"]) == (3.42, "identified", None)
+    assert (fit["target"], fit["verdict"], fit["noise"]) == (3.42, "identified", [])
     assert fit["b_crit"]["value"] == pytest.approx(2190.6, rel=1e-4)
     assert set(fit["s_min"]) == {"value", "low", "high"}
     assert fit["points"][0]["lr"] == 0.003
@@ -143,6 +143,7 @@ def test_markdown():
     row = next(line for line in text.splitlines() if line.startswith("| model 85M"))
     assert "| identified | 2,190 [1,900, 2,530] |" in row
     assert "no-replicates" in row
+    assert "| not measured |" in row
     hostile = fit_crossings(rows(group=(("a|b", "c|d"),)))
     assert "a&#124;b c&#124;d" in markdown(hostile)
 

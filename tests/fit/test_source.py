@@ -14,6 +14,8 @@ from bscrit.curve import HEADER, curve_line
 from bscrit.errors import UserError
 from bscrit.files import write_json, write_text
 from bscrit.fit.source import asked_for, fit
+from bscrit.noise import HEADER as NOISE_HEADER
+from bscrit.noise import noise_line
 from bscrit.record import Record, begin, end
 from bscrit.results import read_results
 
@@ -202,3 +204,21 @@ def test_what_is_no_target_is_a_sentence(tmp_path, records, targets):
 def test_one_target_may_stand_alone(tmp_path, records):
     (found,) = fit(write(tmp_path / "r", records), targets=0.3).fits
     assert found.target == 0.3
+
+
+def test_noise_is_read_and_corrected_for_the_size_of_the_data(tmp_path, records):
+    """tr(Sigma)/|G|^2 = 50 without end; of batches from 2048 examples |G|^2 is that of the whole set."""
+    folder = write(tmp_path / "r", records)
+    for record in records:
+        n = float(record.trial.batch_size)
+        small, big = 1 + 50 / (n / 4), 1 + 50 / n
+        rows = [noise_line(s, int(s * n), "identity", n / 4, small, n, big) for s in range(0, 3000, 5)]
+        (folder / "trials" / record.trial.name / "noise.csv").write_text(NOISE_HEADER + "\n" + "".join(rows))
+    for examples, scale in ((None, 50.0), (2048, 50 / (1 + 50 / 2048))):
+        facts = {**FACTS.to_dict(), "untrained_loss": 2.59, "examples": examples}
+        write_json(folder / "preflight.json", facts)
+        for found in fit(folder).fits:
+            (one,) = found.noise
+            assert one.pooled.mean.value == pytest.approx(scale, rel=1e-6)
+            assert one.ratio.value == pytest.approx(scale / found.b_crit.value, rel=1e-6)
+            assert list(one.by_batch_size) == [4, 16, 64, 256, 1024]

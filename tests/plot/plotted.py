@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from bscrit.curve import Curve
-from bscrit.fit.result import Estimate, Fit, Point, Report, Verdict
-from bscrit.noise import NO_NOISE, NoiseSamples
+from bscrit.curve import Curve, Floats
+from bscrit.fit.result import (
+    Estimate,
+    Fit,
+    Forecast,
+    FrozenScale,
+    Growth,
+    NoiseComparison,
+    NoiseWindows,
+    Point,
+    Report,
+    Verdict,
+)
+from bscrit.noise import FrozenNoise, NoiseSamples
 from bscrit.record import Order, Record, Role
 from bscrit.trial import Status, Trial
 
@@ -85,25 +97,74 @@ def make_record(
     status: Status = "reached",
     last: float = 150,
     count: int = 100,
-    noise: NoiseSamples = NO_NOISE,
+    noise: NoiseSamples | Sequence[NoiseSamples] = (),
+    frozen: Sequence[FrozenNoise] = (),
 ) -> Record:
     """A run whose loss falls as 1/step from 1 at the first step and meets 0.5 after `meets` steps."""
     steps = np.unique(np.geomspace(1, last, count).round())
     loss = 0.5 * (steps / meets) ** -0.2
     order = Order(role, 0, ((lr, seed),), targets=(0.5,), max_steps=10**6)
     curve = Curve(steps, steps * batch_size, loss, steps * 0.01)
-    return Record(Trial("quadratic", batch_size, lr, seed), order, status, "", curve, noise)
+    samples = [noise] if isinstance(noise, NoiseSamples) else noise
+    by_metric = {one.metric: one for one in samples}
+    return Record(
+        Trial("quadratic", batch_size, lr, seed), order, status, "", curve, by_metric, tuple(frozen)
+    )
 
 
 def make_noise(
-    scale: float, *, signal: float = 1.0, count: int = 64, metric: str = "identity"
+    trace: float | Floats,
+    *,
+    signal: float = 1.0,
+    steps: Sequence[float] = range(1, 65),
+    metric: str = "identity",
 ) -> NoiseSamples:
-    """Noiseless samples of a gradient with this signal and with tr(Sigma) = scale."""
-    steps = np.arange(1.0, count + 1)
-    small, big = np.full(count, 8.0), np.full(count, 64.0)
-    return NoiseSamples(
-        steps, steps * 64, small, signal + scale / small, big, signal + scale / big, metric=metric
-    )
+    """Noiseless samples of a gradient with this signal and with this tr(Sigma)."""
+    at = np.array(steps, dtype=float)
+    small, big = np.full(len(at), 8.0), np.full(len(at), 64.0)
+    return NoiseSamples(at, at * 64, small, signal + trace / small, big, signal + trace / big, metric=metric)
+
+
+def gaussian_noise(
+    trace: float, batch_size: int, steps: Sequence[float], dimensions: int = 200, seed: int = 0
+) -> NoiseSamples:
+    """Samples as four micro-batches of a gradient of length 1 with isotropic Gaussian noise give them."""
+    rng = np.random.default_rng(seed)
+    mean = np.zeros(dimensions)
+    mean[0] = 1.0
+    scatter = np.sqrt(trace / dimensions / (batch_size / 4))
+    parts = mean + scatter * rng.normal(size=(len(steps), 4, dimensions))
+    at, whole = np.array(steps, dtype=float), np.full(len(steps), float(batch_size))
+    squares = (parts**2).sum(-1).mean(1), (parts.mean(1) ** 2).sum(-1)
+    return NoiseSamples(at, at * batch_size, whole / 4, squares[0], whole, squares[1])
+
+
+def make_frozen(
+    trace: float,
+    step: float,
+    loss: float,
+    *,
+    signal: float = 1.0,
+    scatter: float = 0.1,
+    metric: str = "identity",
+) -> FrozenNoise:
+    """A measurement in eight blocks whose mean squares alternate by `scatter`, relatively."""
+    ones = np.ones(8)
+    squares = (signal + trace / 8) * (1 + scatter * (-1.0) ** np.arange(8))
+    columns = (64 * ones, 8 * ones, squares, 64 * ones, (signal + trace / 64) * ones, 7 * signal * ones)
+    return FrozenNoise(step, step * 64, loss, metric, *columns)
+
+
+def make_comparison(
+    metric: str = "identity",
+    *,
+    forecast: Forecast | None = None,
+    growth: Growth | None = None,
+    frozen: Sequence[FrozenScale] = (),
+) -> NoiseComparison:
+    windows = NoiseWindows(NOTHING, NOTHING, NOTHING, NOTHING)
+    found = NoiseComparison(metric, windows, (), NOTHING, "unresolved", "")
+    return replace(found, forecast=forecast, growth=growth, frozen=tuple(frozen))
 
 
 def sweep(batch_sizes: Sequence[int] = (4, 16, 64)) -> tuple[Report, list[Record]]:

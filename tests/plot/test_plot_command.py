@@ -9,10 +9,19 @@ import warnings
 from pathlib import Path
 
 import pytest
+from plotted import make_noise, make_record
 
+from bscrit.curve import HEADER as CURVE
+from bscrit.curve import curve_line
 from bscrit.errors import UserError
+from bscrit.files import write_json
 from bscrit.fit.command import Options
+from bscrit.noise import HEADER as NOISE
+from bscrit.noise import noise_line
+from bscrit.plot import command
 from bscrit.plot.command import run
+from bscrit.plot.draw import draw
+from bscrit.record import begin, end
 
 
 @pytest.fixture
@@ -71,6 +80,43 @@ def test_figures_do_not_depend_on_the_environment_s_backend(table, tmp_path):
     environment = {**os.environ, "MPLBACKEND": "nonsense"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def results(tmp_path):
+    """Three batch sizes whose runs meet 0.5 after 100 steps, in a training set of 640 images."""
+    for size in (4, 16, 64):
+        for seed in (1, 2):
+            made = make_record(size, 0.1, role="measure", seed=seed, noise=make_noise(50))
+            folder = tmp_path / "results" / "trials" / made.trial.name
+            begin(folder, made.trial, made.order)
+            rows = zip(made.curve.steps, made.curve.examples, made.curve.loss, strict=True)
+            lines = [curve_line(int(step), int(seen), loss, size, 0.1, 0.0) for step, seen, loss in rows]
+            (folder / "curve.csv").write_text("\n".join([CURVE, ""]) + "".join(lines))
+            (samples,) = made.noise.values()
+            columns = (samples.n_small, samples.sq_small, samples.n_big, samples.sq_big)
+            table = zip(samples.steps, *columns, strict=True)
+            told = [noise_line(int(step), int(step) * size, "identity", *row) for step, *row in table]
+            (folder / "noise.csv").write_text("\n".join([NOISE, ""]) + "".join(told))
+            end(folder, "reached", "", {"steps": int(made.curve.steps[-1])})
+    write_json(tmp_path / "results" / "preflight.json", {"unit": "image", "examples": 640})
+    return tmp_path / "results"
+
+
+def test_a_results_folder_gives_the_noise_scale_of_its_training_set(results, monkeypatch, capsys):
+    given = {}
+
+    def drawing(*args, **named):
+        given.update(named)
+        return draw(*args, **named)
+
+    monkeypatch.setattr(command, "draw", drawing)
+    assert run(str(results), None, ["svg"], ["noise", "noise_loss"], Options()) == 0
+    assert capsys.readouterr().out.split() == [
+        str(results / "figures" / f"{name}.svg") for name in ("noise", "noise_loss")
+    ]
+    assert given["data"] == 640
+    assert b"(images)" in (results / "figures" / "noise_loss.svg").read_bytes()
 
 
 def test_unknown_names_are_refused(table, tmp_path):

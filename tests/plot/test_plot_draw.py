@@ -4,11 +4,12 @@ import logging
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib
 import pytest
-from plotted import make_fit, make_record, sweep
+from plotted import make_fit, make_noise, make_record, sweep
 
 from bscrit.errors import UserError
 from bscrit.fit.result import Report
@@ -55,7 +56,7 @@ def test_a_table_gives_frontier_and_steps_and_reasons_for_the_rest(
     with caplog.at_level(logging.INFO):
         paths = draw(TABLE, [], tmp_path)
     assert [path.name for path in paths] == ["frontier.png", "steps.png"]
-    assert unsupported(TABLE, []).keys() == {"rates", "best_rate", "curves", "noise"}
+    assert unsupported(TABLE, []).keys() == {"rates", "best_rate", "curves", "noise", "noise_loss"}
     assert "no noise figure: no noise scale was measured" in caplog.text
     assert not [record for record in caplog.records if record.levelno > logging.INFO]
 
@@ -74,6 +75,7 @@ def test_a_figure_asked_for_by_name_is_missed_aloud(tmp_path: Path, caplog: pyte
         ("best_rate", "it needs the tuned learning rate of two batch sizes or more"),
         ("curves", "every run failed or diverged"),
         ("noise", "no noise scale was measured"),
+        ("noise_loss", "no noise scale was measured"),
     ],
 )
 def test_reasons(name: str, reason: str) -> None:
@@ -108,6 +110,32 @@ def test_more_targets_than_panels_are_said(tmp_path: Path) -> None:
     (path,) = draw(Report("x", "image", fits), records, tmp_path, ["svg"], ["rates"])
     assert path.read_text().count("<!-- Learning rate -->") == 6
     assert "<!-- 2 more targets are not drawn -->" in path.read_text()
+
+
+def test_each_metric_of_the_noise_has_a_panel(tmp_path: Path) -> None:
+    both = [make_noise(50), make_noise(20, metric="hessian")]
+    records = [make_record(size, 0.1, role="measure", noise=both) for size in (4, 16)]
+    paths = draw(Report("x", "image", ()), records, tmp_path, ["svg"], ["noise", "noise_loss"])
+    for path in paths:
+        drawn = path.read_text()
+        assert drawn.count("<!-- Noise scale $B_{simple}$ (images) -->") == 1
+        assert drawn.count("<!-- Noise scale $B_{noise}$ (images) -->") == 1
+
+
+def test_the_size_of_the_training_set_is_used(tmp_path: Path) -> None:
+    records = [make_record(4, 0.1, role="measure", noise=make_noise(50))]
+    found = [
+        draw(Report("x", "image", ()), records, tmp_path / str(data), ["svg"], ["noise"], data=data)[0]
+        for data in (None, 10.0)
+    ]
+    assert found[0].read_bytes() != found[1].read_bytes()
+
+
+def test_without_a_loss_above_0_there_is_no_axis_of_losses() -> None:
+    record = make_record(4, 0.1, role="measure", noise=make_noise(50))
+    below = replace(record, curve=replace(record.curve, loss=-record.curve.loss))
+    assert unsupported(Report("x", "image", ()), [below])["noise_loss"] == "no run has a loss above 0"
+    assert "noise" not in unsupported(Report("x", "image", ()), [below])
 
 
 def test_neither_pyplot_nor_torch_nor_a_display_is_needed(tmp_path: Path) -> None:

@@ -2,14 +2,28 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
-from plotted import B_CRIT, S_MIN, ZHANG_SIZES, ZHANG_STEPS, arrows, legend_texts, make_fit, named, tick_texts
+from plotted import (
+    B_CRIT,
+    NOTHING,
+    S_MIN,
+    ZHANG_SIZES,
+    ZHANG_STEPS,
+    around,
+    arrows,
+    legend_texts,
+    make_comparison,
+    make_fit,
+    named,
+    tick_texts,
+)
 
-from bscrit.fit.result import Fit
+from bscrit.fit.result import Fit, Forecast
 from bscrit.plot import style
 from bscrit.plot.frontier import frontier
 
@@ -132,6 +146,63 @@ def test_more_fits_than_colours_are_said(ax: Axes) -> None:
     frontier(ax, fits, "image")
     assert len(named(ax, "_b_crit")) == style.MOST == 7
     assert "3 more fits are not drawn" in legend_texts(ax)
+
+
+def foreseen(
+    target: float = 3.42, batch_size: float = 512, b_crit: float | None = 1000, **others: Forecast
+) -> Fit:
+    """A fit whose B_simple predicts S_min = 1000 and this B_crit; `others` by metric."""
+    error = NOTHING if b_crit is None else around(b_crit / B_CRIT)
+    mine = Forecast(batch_size, around(1000), around(1e6), around(b_crit), error)
+    told = {"identity": mine, **others}
+    return replace(
+        make_fit(target=target), noise=tuple(make_comparison(m, forecast=f) for m, f in told.items())
+    )
+
+
+def test_a_forecast_is_a_hyperbola_beside_the_fitted_one(ax: Axes) -> None:
+    frontier(ax, [foreseen()], "sequence")
+    (curve,), (point,) = named(ax, "_predicted"), named(ax, "_predicted b_crit")
+    steps, examples = curve.get_data()
+    np.testing.assert_allclose((steps / 1000 - 1) * (examples / 1e6 - 1), 1, rtol=1e-6)
+    assert (point.get_xdata(), point.get_ydata()) == ([2000], [2e6])
+    assert curve.get_color() == named(ax, "_curve")[0].get_color()
+    assert curve.get_linestyle() != "-"
+    said = (
+        "predicted from $B_{simple}$ at batch size 512 alone: $B_{crit}$ 0.46 (0.41–0.5) times the fitted one"
+    )
+    assert said in legend_texts(ax)
+
+
+def test_what_predicts_b_crit_best_is_drawn(ax: Axes) -> None:
+    frontier(
+        ax, [foreseen(hessian=Forecast(256, around(900), around(9e5), around(1000), NOTHING))], "sequence"
+    )
+    assert named(ax, "_predicted b_crit")[0].get_xdata() == [1800]
+    assert "predicted from $B_{noise}$ at batch size 256 alone" in legend_texts(ax)
+
+
+def test_no_forecast_without_values(ax: Axes) -> None:
+    frontier(ax, [make_fit(), foreseen(b_crit=None)], "sequence")
+    assert not named(ax, "_predicted")
+    assert not any("predicted" in text for text in legend_texts(ax))
+
+
+def test_forecasts_of_several_fits_share_a_legend_line(ax: Axes) -> None:
+    frontier(ax, [foreseen(3.0), foreseen(2.0, 256), foreseen(1.0)], "sequence")
+    assert len(named(ax, "_predicted")) == 3
+    (said,) = [text for text in legend_texts(ax) if "predicted" in text]
+    assert said.startswith(
+        "predicted from $B_{simple}$ at batch size 512, $B_{simple}$ at batch size 256 alone"
+    )
+    assert "0.46, 0.46, 0.46 times" in said
+
+
+def test_of_many_forecasts_only_the_last_is_drawn(ax: Axes) -> None:
+    frontier(ax, [foreseen(float(target)) for target in (5, 4, 3, 2)], "sequence")
+    assert len(named(ax, "_predicted")) == 1
+    assert named(ax, "_predicted")[0].get_color() == style.SERIES[3][0]
+    assert any(text.endswith("(drawn for target 2 only)") for text in legend_texts(ax))
 
 
 @pytest.mark.parametrize(

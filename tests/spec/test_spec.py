@@ -40,8 +40,8 @@ class TestValues:
         assert found.sweep.targets == (0.5, 0.1)
         assert (found.sweep.seeds, found.sweep.first_seed, found.sweep.max_steps) == (3, 0, None)
         assert (found.learning_rate.tune, found.learning_rate.guess) == ("race", None)
-        assert (found.noise.source, found.noise.metric) == ("micro_batches", "identity")
-        assert (found.noise.parts, found.noise.every) == (4, 40)
+        assert (found.noise.source, found.noise.metric) == ("micro_batches", ("identity",))
+        assert (found.noise.parts, found.noise.every) == (4, 10)
         compute = found.compute
         assert (compute.executor, compute.workers, compute.device) == ("local", "auto", "auto")
         assert (compute.micro_batch, compute.dtype, compute.lanes) == (None, "float32", "auto")
@@ -246,6 +246,24 @@ class TestFacts:
         assert what in error.what
         assert hint in error.remedy
 
+    @pytest.mark.parametrize(
+        ("compute", "facts", "where", "what"),
+        [
+            ({}, {"examples": 2}, '[sweep] batch_sizes = "auto"', "fewer than 3 to choose from"),
+            (
+                {"micro_batch": 8},
+                {"splits": False, "examples": 100},
+                "[compute] micro_batch = 8",
+                "batches of 91",
+            ),
+        ],
+    )
+    def test_errors_where_the_sweep_chooses_its_batch_sizes(self, compute, facts, where, what):
+        chosen = spec(sweep={"batch_sizes": "auto"}, compute=compute, noise={"source": "none"})
+        (error,), _ = check(chosen, Preflight(**{"untrained_loss": 10.0, **facts}))
+        assert error.where == f"spec.toml {where}"
+        assert what in error.what
+
     def test_an_error_in_what_was_set_names_the_command_line(self, tmp_path):
         path = TestReading().write(tmp_path)
         (error,), _ = check(
@@ -266,6 +284,43 @@ class TestFacts:
         errors, (found,) = check(spec(**tables), Preflight(**{"untrained_loss": 10.0, **facts}))
         assert errors == []
         assert warning in found
+
+
+class TestAuto:
+    def test_the_word_lists_no_batch_size(self):
+        found = spec(sweep={"batch_sizes": "auto"}).sweep
+        assert (found.auto, found.batch_sizes, found.precision, found.max_total_examples) == (
+            True,
+            (),
+            0.1,
+            None,
+        )
+        assert not spec().sweep.auto
+
+    def test_candidates_are_powers_of_the_root_of_two_within_budget_and_data(self):
+        chosen = spec(sweep={"batch_sizes": "auto"})
+        assert chosen.candidates()[:12] == (1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64)
+        assert chosen.candidates()[-1] == 512
+        assert chosen.candidates(45)[-1] == 45
+        assert spec().candidates(45) == spec().beginning(45) == (4, 16, 64)
+
+    def test_what_was_written_is_read_again(self, tmp_path):
+        chosen = spec(sweep={"batch_sizes": "auto", "precision": 0.3, "max_total_examples": 10**6})
+        (tmp_path / "spec.toml").write_text(chosen.source.to_toml())
+        assert read_spec(tmp_path / "spec.toml").sweep == chosen.sweep
+
+    def test_the_command_line_needs_no_quotes(self, tmp_path):
+        path = TestReading().write(tmp_path)
+        assert read_spec(path, ["sweep.batch_sizes=auto", "sweep.precision=0.2"]).sweep.auto
+
+    def test_the_schema_knows_the_word(self):
+        def holds(batch_sizes):
+            data = {**LEAST, "sweep": {**LEAST["sweep"], "batch_sizes": batch_sizes}}
+            return jsonschema.Draft202012Validator(json_schema()).is_valid(data)
+
+        assert holds("auto")
+        assert holds([4, "16"])
+        assert not any(map(holds, ["all", [], [0], ["auto"], 4]))
 
 
 class TestSchema:

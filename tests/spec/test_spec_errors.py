@@ -45,6 +45,12 @@ def only(errors):
         ("sweep", "batch_sizes = [[4]]", "item 1, [4], must be a whole number, not a list", "brackets"),
         ("sweep", 'batch_sizes = "4, 8"', "must be a list, not a string", "batch_sizes = [...]"),
         ("sweep", "batch_sizes = 4", "must be a list, not a number", "batch_sizes = [...]"),
+        ("sweep", 'batch_sizes = "Auto"', "must be a list, not a string", '[...], or "auto"'),
+        ("sweep", "precision = 0.1", "has no meaning where batch sizes are listed", 'batch_sizes to "auto"'),
+        ("sweep", "max_total_examples = 10000", "has no meaning where batch sizes are listed", "remove it"),
+        ("sweep", "precision = 0", "is out of range", "at least 0.01 and at most 1"),
+        ("sweep", "precision = 10", "is out of range", "at least 0.01 and at most 1"),
+        ("sweep", "max_total_examples = 0", "is out of range", "at least 1"),
         ("sweep", "targets = []", "is empty", "at least one target"),
         ("sweep", "targets = [0.1, 0.5]", "rises from 0.1 to 0.5", "[0.5, 0.1]"),
         ("sweep", "targets = [0.5, 0.5]", "holds 0.5 twice", "once"),
@@ -104,13 +110,13 @@ def only(errors):
         ("learning_rate", "guess = 0", "is out of range", "above 0"),
         ("learning_rate", 'tune = "racing"', "is not a choice that is known", "did you mean 'race'?"),
         ("noise", "parts = 1", "is out of range", "at least 2"),
-        ("noise", 'source = "rank"', "is not a choice that is known", "known: micro_batches, none"),
+        ("noise", 'source = "rank"', "is not a choice that is known", "known: examples, micro_batches, none"),
         ("noise", "every = 0", "is out of range", "at least 1"),
         ("compute", 'device = "gpu"', "is not a device", "cuda"),
         ("compute", "device = 0", "must be a string, not a number", "quotes"),
         ("compute", 'workers = "many"', "must be a whole number or 'auto', not a string", "3"),
         ("compute", "workers = 0", "is out of range", "at least 1"),
-        ("compute", 'dtype = "float16"', "is not a choice that is known", "did you mean 'float"),
+        ("compute", 'dtype = "float16"', "is not a choice that is known", "did you mean 'bfloat16'"),
         ("compute", 'lanes = "vamp"', "is not a choice that is known", "did you mean 'vmap'?"),
         ("compute", "micro_batch = 0", "is out of range", "at least 1"),
         ("workload", 'use = "quadratc"', "is not a workload that is known", "did you mean 'quadratic'?"),
@@ -393,3 +399,30 @@ class TestOwnClass:
         (tmp_path / "pack" / "__init__.py").touch()
         _, what, _ = self.error(tmp_path, "pack.absent:Mine")
         assert "'pack.absent'" in what
+
+
+@pytest.mark.parametrize(
+    ("table", "lines", "what", "remedy"),
+    [
+        (
+            "sweep",
+            ["max_total_examples = 6399"],
+            "is less than max_examples = 6400",
+            "raise it to many times",
+        ),
+        (
+            "sweep",
+            ["max_examples = 19"],
+            "leaves 1 batch size to choose from, fewer than 3",
+            "list the batch",
+        ),
+        ("sweep", ["max_steps = 1", "max_examples = 9"], "leaves no batch sizes to choose from", "raise it"),
+        ("optimizer", ['momentum = "1 - 4 / batch_size"'], "is -3 at batch size 1 and 2 more", "min and max"),
+        ("optimizer", ["nesterov = true"], "needs momentum, which is 0 at batch size 1", "set momentum"),
+    ],
+)
+def test_where_the_sweep_chooses_its_batch_sizes(tmp_path, table, lines, what, remedy):
+    text = good_but(table, *lines).replace("batch_sizes = [4, 16, 64]", 'batch_sizes = "auto"')
+    found = only(errors_of(tmp_path, text))
+    assert what in found[1]
+    assert remedy in found[2]

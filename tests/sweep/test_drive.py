@@ -24,12 +24,12 @@ def run(tmp_path, monkeypatch):
     """Drive a sweep in this process; its outcome and its executor."""
 
     def run(spec=None, executor=None, out=None):
-        executor = executor or InProcess()
-        monkeypatch.setattr(module, "Local", lambda *_: executor)
+        executor, started = executor or InProcess(), []
+        monkeypatch.setattr(module, "Local", lambda *_: started.append(1) or executor)
         try:
             return drive(spec or small_spec(), out or tmp_path / "out", Silent()), executor
         finally:
-            assert executor.closed == 1
+            assert executor.closed == len(started)
 
     return run
 
@@ -60,7 +60,7 @@ def test_a_finished_sweep_trains_nothing(run, tmp_path):
     first, _ = run()
     before = times(tmp_path / "out")
     second, executor = run()
-    assert executor.trained == []
+    assert executor.requests == [], "nor does it start a worker"
     assert second.new == set()
     assert told(second) == told(first)
     assert times(tmp_path / "out") == before

@@ -69,6 +69,15 @@ def test_an_added_batch_size_trains_at_that_size_only(finished, new):
     assert of(added(finished, after)) == {(new, "search"), (new, "measure")}
 
 
+def test_an_added_batch_size_begins_near_the_rates_of_its_neighbours_on_both_sides(finished):
+    measured = {r.trial.batch_size: r.trial.lr for r in finished.values() if r.role == "measure"}
+    for new, near in ((1, measured[4] / 4), (128, measured[64])):
+        (first,) = plan(spec(batch_sizes=[*SIZES, new]), FACTS, finished.values())
+        rates = sorted(trial.lr for trial in first.trials)
+        assert len(rates) == 3
+        assert 1 / 3 < rates[1] / near < 3
+
+
 def test_added_seeds_train_those_seeds_only(finished):
     after = sweep(PROBLEM, spec(seeds=5), finished.values())
     new = added(finished, after)
@@ -243,11 +252,14 @@ def test_noise_is_measured_where_a_batch_can_be_cut():
 
     noisy = parse_spec({**data, "noise": {"parts": 4}})
     records: dict[str, Record] = {}
-    every = {}
+    how = {}
     while cohorts := plan(noisy, FACTS, records.values()):
         for cohort in cohorts:
             if cohort.order.role == "measure":
-                every[cohort.batch_size] = cohort.order.noise_every
+                how[cohort.batch_size] = cohort.order.noise
             records |= {record.trial.name: record for record in train(PROBLEM, cohort)}
-    assert every[1] == every[7] == 0
-    assert every[64] > 0
+    assert how[1] is None, "one example has no parts"
+    assert (how[7].parts, how[7].metrics) == (4, ("identity",))
+    assert 1 <= how[64].every <= how[7].every <= 10, "a short run takes its samples closer together"
+    silent = parse_spec({**data, "noise": {"source": "none"}})
+    assert all(cohort.order.noise is None for cohort in plan(silent, FACTS, records.values()))

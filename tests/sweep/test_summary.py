@@ -65,16 +65,16 @@ def test_the_cost_is_set_against_the_winning_runs(records):
 def test_without_a_measured_run_there_is_no_cost_ratio(records):
     searched = [record for record in records if record.role == "search"]
     assert "cost:" not in told(searched)
-    assert [(point.target, point.batch_sizes) for point in missing(SPEC, searched)] == [
+    assert [(point.target, point.batch_sizes) for point in missing(SPEC, FACTS, searched)] == [
         (0.5, (4, 64)),
         (0.2, (4, 64)),
     ]
-    assert missing(SPEC, records) == []
+    assert missing(SPEC, FACTS, records) == []
 
 
 def test_a_missing_point_tells_the_lowest_loss_seen(records):
     harder = make_spec(batch_sizes=[4, 64], targets=[0.5, 1e-9], seeds=2, max_steps=2000)
-    (point,) = missing(harder, records)
+    (point,) = missing(harder, FACTS, records)
     lowest = min(float(record.curve.loss.min()) for record in records if record.status != "diverged")
     assert point.target == 1e-9
     assert point.lowest <= lowest
@@ -95,3 +95,19 @@ def test_what_was_given_up_is_a_line_with_rate_seed_reason_and_log(records, tmp_
         f"the worker was killed (log: {tmp_path}/log.txt)"
     ) in text
     assert "1 failed" in text
+
+
+def test_batch_sizes_that_the_sweep_chose_are_listed_with_the_reason_for_its_end(records):
+    auto = make_spec(batch_sizes="auto", targets=[0.5, 0.2], seeds=2, max_steps=2000, precision=0.7)
+    chosen = list(sweep(Quadratic(), auto, records).values())
+    lines = told(chosen, auto).splitlines()
+    sizes = sorted({record.trial.batch_size for record in chosen})
+    assert [int(line.split()[0]) for line in lines[1 : 1 + len(sizes)]] == sizes
+    (end,) = [line for line in lines if line.startswith("no batch size is added: ")]
+    assert "the precision of 0.7 is reached: ln B_crit at target 0.2 is known to +-0." in end
+    assert missing(auto, FACTS, chosen) == []
+
+
+def test_a_sweep_that_chose_a_batch_size_but_trained_nothing_says_so():
+    auto = make_spec(batch_sizes="auto", targets=[0.5], seeds=2, max_steps=2000)
+    assert "no batch size is added: nothing could be trained at batch size " in told([], auto)

@@ -31,8 +31,9 @@ def told(folders):
     for folder in folders:
         record = read_record(folder)
         columns = (record.curve.steps, record.curve.examples, record.curve.loss)
-        noise = (record.noise.steps, record.noise.sq_small, record.noise.sq_big)
-        facts = {key: value for key, value in record.facts.items() if key != "seconds"}
+        noise = [c for one in record.noise.values() for c in (one.steps, one.sq_small, one.sq_big)]
+        noise += [c for one in record.frozen for c in (one.block_examples, one.sq_small, one.dot)]
+        facts = {key: value for key, value in record.facts.items() if "seconds" not in key}
         curves = [column.tobytes() for column in (*columns, *noise)]
         found.append((record.trial.lr, record.trial.seed, record.status, record.reason, facts, curves))
     return found

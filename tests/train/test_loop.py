@@ -14,7 +14,7 @@ from small import Regression, mlp, regression
 
 from bscrit.curve import read_curve
 from bscrit.errors import UserError
-from bscrit.record import begin, read_record
+from bscrit.record import Measurement, begin, read_record
 from bscrit.train import loop
 from bscrit.train.loop import train
 from bscrit.workloads.exact import power_law
@@ -25,8 +25,7 @@ NETWORK = replace(
     lanes=((0.05, 0), (0.05, 1), (0.2, 2)),
     targets=(0.5,),
     max_steps=60,
-    noise_every=7,
-    noise_parts=4,
+    noise=Measurement(every=7, metrics=("identity", "hessian"), losses=(1.22,), max_examples=64),
 )
 
 
@@ -80,7 +79,11 @@ def test_a_network_with_momentum_and_noise_samples_goes_on_bit_for_bit(tmp_path,
     order = replace(NETWORK, backend=backend)
     undisturbed = begun(tmp_path / "a", order, 8, optimizer=sgd, schedule=schedule)
     train(undisturbed, regression("mlp"), {})
-    assert len(read_record(undisturbed[0]).noise) == 9
+    record = read_record(undisturbed[0])
+    assert [len(samples) for samples in record.noise.values()] == [9, 9]
+    assert len(record.frozen) == 2 * loop.FROZEN_STEPS, (
+        "in two metrics, at the steps after the loss was passed"
+    )
     for steps in (0, 1, 7, 8, 59):
         folders = begun(tmp_path / f"b{steps}", order, 8, optimizer=sgd, schedule=schedule)
         assert not train(folders, regression("mlp"), {}, after(steps))
@@ -140,7 +143,7 @@ def test_a_checkpoint_that_does_not_fit_on_the_disk_is_a_sentence_and_the_former
     def wide():
         return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(72, width), torch.nn.Linear(width, 3))
 
-    order = replace(NETWORK, lanes=((1e-4, 0),), noise_every=0)
+    order = replace(NETWORK, lanes=((1e-4, 0),), noise=None)
     folders = begun(tmp_path, order, 8)
     assert not train(folders, Regression(wide), {}, after(3))
     before = (folders[0] / "checkpoint.pt").read_bytes()
@@ -212,11 +215,12 @@ def test_lanes_do_not_change_each_other(tmp_path):
 def test_noise_samples_change_nothing(tmp_path):
     with_noise, without = (
         begun(tmp_path / "a", NETWORK, 8),
-        begun(tmp_path / "b", replace(NETWORK, noise_every=0), 8),
+        begun(tmp_path / "b", replace(NETWORK, noise=None), 8),
     )
     train(with_noise, regression("mlp"), {})
     train(without, regression("mlp"), {})
     assert [one[5][:3] for one in told(with_noise)] == [one[5][:3] for one in told(without)]
+    assert read_record(with_noise[0]).frozen
     assert not (without[0] / "noise.csv").exists()
 
 
@@ -254,7 +258,7 @@ def test_state_outside_of_the_model_is_the_workload_s_own_affair(tmp_path):
         def losses(self, model, batch):
             return super().losses(model, batch) + 0 * torch.rand(())
 
-    order = replace(NETWORK, noise_every=0)
+    order = replace(NETWORK, noise=None)
     folders, again = begun(tmp_path / "a", order, 8), begun(tmp_path / "b", order, 8)
     train(folders, Careless(mlp), {})
     torch.rand(17)

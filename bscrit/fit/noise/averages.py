@@ -1,0 +1,215 @@
+"""Averages of the noise scale along a run, and the frontier that they predict, with jackknife intervals.
+
+Over windows of L steps with the mean rates t = tr(Sigma)/Q and g = |G|^2/Q, Q = |G|^2 + tr(Sigma)/B,
+
+    S_min = int dS/(1 + N/B) = sum L g      E_min = int N dS/(1 + N/B) = sum L t      B_crit = E_min/S_min
+
+(McCandlish et al. 2018, section 2.3 and appendix D). S_min + E_min/B is the number of steps: that fixes the common
+factor by which an error of Q moves both. An average over steps has a ratio in every window, sum L t/g / sum L.
+
+Every average is pushed through whole for each block of samples that is left out. Windows are independent, so
+their variances add up, and so do their corrections of the bias that a ratio has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import exp, hypot, log, sqrt
+
+import numpy as np
+
+from bscrit.curve import Floats
+from bscrit.fit.noise.windows import Runs, Window, last_window, windows
+from bscrit.fit.result import Estimate, Forecast, NoiseWindows
+from bscrit.noise import NoiseScale, noise_scale
+
+START, END = 0.02, 0.2  # shares of the steps to the target
+SETTLED = 0.1  # the start is no later than this, even where samples are few
+UNEQUAL = 0.8  # quantile of F beyond which runs are taken to differ as wholes
+Average = Callable[[Floats, Floats, float], Floats]
+"""(rates t and g (..., windows, 2), steps (windows,), batch size) -> (...,)."""
+
+
+def s_min(rates: Floats, steps: Floats, batch_size: float) -> Floats:
+    return np.asarray(steps.sum() / (1 + over_progress(rates, steps, batch_size) / batch_size))
+
+
+def e_min(rates: Floats, steps: Floats, batch_size: float) -> Floats:
+    return np.asarray(steps.sum() / (1 / over_progress(rates, steps, batch_size) + 1 / batch_size))
+
+
+def over_progress(rates: Floats, steps: Floats, batch_size: float) -> Floats:  # noqa: ARG001
+    total = (rates * steps[:, None]).sum(-2)
+    return np.asarray(total[..., 0] / total[..., 1])
+
+
+def over_steps(rates: Floats, steps: Floats, batch_size: float) -> Floats:  # noqa: ARG001
+    return np.asarray((steps * rates[..., 0] / rates[..., 1]).sum(-1) / steps.sum())
+
+
+def along(runs: Runs) -> NoiseWindows:
+    """What is reported of the runs at one batch size."""
+    cut = [one.until(runs.steps) for one in runs.samples]
+    found = windows(runs)
+    return NoiseWindows(
+        start=start_of([runs]),
+        mean=average(found, runs.batch_size, over_progress),
+        mean_steps=average(found, runs.batch_size, over_steps),
+        at_target=end_of([runs]),
+        temperature=runs.temperature,
+        samples=sum(map(len, cut)),
+        dropped=sum(one.dropped for one in cut),
+    )
+
+
+def start_of(several: Sequence[Runs]) -> Estimate:
+    """Of the first samples of all runs together: those of the first steps, or a few where there are too few."""
+    every = [(one, runs.steps) for runs in several for one in runs.samples if len(one)]
+    first = [one.until(START * steps) for one, steps in every]
+    for place in range(1, 4):
+        if sum(map(len, first)) >= 4:
+            break
+        first = [one.until(min(one.steps[min(place, len(one) - 1)], SETTLED * steps)) for one, steps in every]
+    return estimated(noise_scale(first))
+
+
+def end_of(several: Sequence[Runs]) -> Estimate:
+    """Of the samples of all runs in the last fifth of the steps to the target."""
+    return average(last_window(several, END), 1.0, over_progress)
+
+
+def forecast(runs: Runs, b_crit: Estimate) -> Forecast | None:
+    """The frontier as one batch size predicts it; None where its noise scale is not resolved."""
+    found = windows(runs)
+    predicted = average(found, runs.batch_size, over_progress)
+    if predicted.value is None:
+        return None
+    return Forecast(
+        runs.batch_size,
+        s_min=average(found, runs.batch_size, s_min, runs.ln_error),
+        e_min=average(found, runs.batch_size, e_min, runs.ln_error),
+        b_crit=predicted,
+        error=ratio(predicted, b_crit),
+    )
+
+
+def average(found: Sequence[Window], batch_size: float, of: Average, ln_error: float = 0.0) -> Estimate:
+    """An average over windows; a lower bound alone where |G|^2 is not distinguishable from 0.
+
+    Args:
+        ln_error: standard error of ln(steps), for averages that grow with them.
+    """
+    if not found:
+        return Estimate(None)
+    steps = np.array([window.length for window in found])
+    rates = np.array([window.rates for window in found])
+    if not _resolved(found, each=of is over_steps):
+        return Estimate(None, _bound(found, batch_size, of))
+    value, bias, variances, freedoms = log(float(of(rates, steps, batch_size))), 0.0, [], []
+    for place, window in enumerate(found):
+        others = window.without
+        n = len(others)
+        replaced = np.repeat(rates[None], n, 0)
+        replaced[:, place] = others
+        left = of(replaced, steps, batch_size)
+        if not (left > 0).all():
+            return Estimate(None, _bound(found, batch_size, of))
+        left = np.log(left)
+        bias += (n - 1) * (float(left.mean()) - value)
+        variances.append(_jackknife(left))
+        freedoms.append(max(n - 1, 1))
+    variance, freedom = _sum(variances, freedoms)
+    reach = max(quantile(freedom) * sqrt(variance), _between_runs(found, batch_size, of, variance, freedom))
+    reach = hypot(reach, 1.96 * ln_error)
+    middle = value - bias
+    return Estimate(exp(middle), exp(middle - reach), exp(middle + reach))
+
+
+def _resolved(found: Sequence[Window], each: bool) -> bool:
+    """Whether |G|^2/Q over the run, or in each window, is distinguishable from 0."""
+    if any(len(window.blocks) < 2 for window in found):
+        return False
+    parts = [[window] for window in found] if each else [found]
+    return all(_signal(part)[0] > _signal(part)[1] and _noise(part) > 0 for part in parts)
+
+
+def _bound(found: Sequence[Window], batch_size: float, of: Average) -> float | None:
+    """A lower bound of an average, from the end of the interval of |G|^2/Q; None where that says nothing."""
+    if of is not over_steps and of is not over_progress:
+        return None
+    parts = [[window] for window in found] if of is over_steps else [found]
+    ends = [(_noise(part), sum(_signal(part)), sum(w.length for w in part)) for part in parts]
+    if not all(np.isfinite(end[1]) and end[1] > 0 and end[0] > 0 for end in ends):
+        return None
+    noise, signal, steps = np.array(ends).T
+    return float(of(np.stack([noise / steps, signal / steps], 1), steps, batch_size))
+
+
+def _noise(found: Sequence[Window]) -> float:
+    return sum(float(window.length * window.rates[0]) for window in found)
+
+
+def _signal(found: Sequence[Window]) -> tuple[float, float]:
+    """sum |G|^2/Q over the steps of windows, and half the width of its interval."""
+    total = sum(float(window.length * window.rates[1]) for window in found)
+    variances = [(window.length * window.error) ** 2 for window in found]
+    variance, freedom = _sum(variances, [max(len(window.blocks) - 1, 1) for window in found])
+    return total, quantile(freedom) * sqrt(variance)
+
+
+def _between_runs(
+    found: Sequence[Window], batch_size: float, of: Average, variance: float, freedom: float
+) -> float:
+    """Half-width in ln of the average where runs differ as wholes, 0 where no more than their blocks say.
+
+    A run that has a larger noise scale from its beginning to its end is one observation, not one per window.
+    """
+    from scipy.special import fdtri  # slow to import
+
+    runs = np.unique(np.concatenate([window.run for window in found]))
+    if len(runs) < 2 or not variance:
+        return 0.0
+    steps = np.array([window.length for window in found])
+    rates = np.array([[window.without_run(run) for window in found] for run in runs])
+    left = of(rates, steps, batch_size)
+    if not (left > 0).all():
+        return 0.0
+    between = _jackknife(np.log(left))
+    if between < variance * float(fdtri(len(runs) - 1, freedom, UNEQUAL)):
+        return 0.0
+    return quantile(len(runs) - 1) * sqrt(between)
+
+
+def _sum(variances: Sequence[float], freedoms: Sequence[int]) -> tuple[float, float]:
+    """A sum of variances with its degrees of freedom (Satterthwaite 1946)."""
+    total = sum(variances)
+    squares = sum(v * v / f for v, f in zip(variances, freedoms, strict=True))
+    return total, total * total / squares if 0 < squares < float("inf") else float(max(freedoms))
+
+
+def _jackknife(left: Floats) -> float:
+    """Variance from what is left without each of n parts."""
+    return (len(left) - 1) / len(left) * float(((left - left.mean()) ** 2).sum())
+
+
+def quantile(freedom: float) -> float:
+    """Of Student's t at 97.5 %."""
+    from scipy.special import stdtrit  # slow to import
+
+    return float(stdtrit(freedom, 0.975))
+
+
+def ratio(one: Estimate, other: Estimate) -> Estimate:
+    """one/other with the errors of both, each towards its own side, in ln."""
+    if one.value is None or other.value is None:
+        return Estimate(None)
+    value = one.value / other.value
+    if one.low is None or one.high is None or other.low is None or other.high is None:
+        return Estimate(value)
+    below = hypot(log(one.value / one.low), log(other.high / other.value))
+    above = hypot(log(one.high / one.value), log(other.value / other.low))
+    return Estimate(value, value * exp(-below), value * exp(above))
+
+
+def estimated(scale: NoiseScale) -> Estimate:
+    return Estimate(scale.value, scale.low, scale.high)

@@ -1,0 +1,76 @@
+"""Estimates with errors, combined: weighted by the inverse of their variances, with what they scatter beyond them.
+
+y_i = x_i beta + e_i, Var e_i = v_i + tau^2; tau^2 is such that the residuals are as large as their variances say
+(Paule and Mandel 1982), 0 where they already are. In ln, where noise scales have symmetric errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp, log, sqrt
+
+import numpy as np
+
+from bscrit.curve import Floats
+from bscrit.fit.result import Estimate
+
+NORMAL = 1.96  # quantile of the intervals
+SMALLEST = 1e-12  # a variance: exact numbers still weigh against one another
+
+
+@dataclass(frozen=True)
+class Line:
+    """beta with its covariance, and tau^2."""
+
+    beta: Floats
+    covariance: Floats
+    between: float
+
+
+def pooled(estimates: Sequence[Estimate]) -> Estimate:
+    """One estimate of several with intervals.
+
+    >>> pooled([Estimate(10.0, 9.0, 11.1), Estimate(10.0, 9.0, 11.1)]).value
+    10.0
+    """
+    known = [e for e in estimates if e.value is not None]
+    if len(known) < 2:
+        return known[0] if known else Estimate(None)
+    y = np.array([log(e.value) for e in known if e.value])
+    found = fit_line(np.ones((len(y), 1)), y, np.array([variance(e) for e in known]))
+    middle, reach = float(found.beta[0]), NORMAL * sqrt(float(found.covariance[0, 0]))
+    return Estimate(float(f"{exp(middle):.12g}"), exp(middle - reach), exp(middle + reach))
+
+
+def variance(estimate: Estimate) -> float:
+    """Of ln(estimate), from its interval."""
+    if not estimate.low or not estimate.high:
+        return SMALLEST
+    return max((log(estimate.high / estimate.low) / 2 / NORMAL) ** 2, SMALLEST)
+
+
+def fit_line(design: Floats, y: Floats, variances: Floats) -> Line:
+    """The regression above.
+
+    Args:
+        design: (n, k), more rows than columns.
+        y, variances: (n,).
+    """
+    freedom = len(y) - design.shape[1]
+
+    def solved(between: float) -> tuple[Line, float]:
+        weights = 1 / (variances + between)
+        covariance = np.asarray(np.linalg.inv(design.T @ (weights[:, None] * design)), np.float64)
+        beta = covariance @ design.T @ (weights * y)
+        return Line(beta, covariance, between), float((weights * (y - design @ beta) ** 2).sum())
+
+    line, squares = solved(0.0)
+    if squares <= freedom:
+        return line
+    low, high = 0.0, float(np.var(y)) * len(y) + float(variances.max())
+    for _ in range(60):
+        middle = (low + high) / 2
+        line, squares = solved(middle)
+        low, high = (middle, high) if squares > freedom else (low, middle)
+    return line

@@ -1,0 +1,91 @@
+"""How the noise scale grows as the loss falls: scale = at_one loss^-exponent.
+
+A line in (ln loss, ln scale) over the resolved windows of all runs, against the loss of their mean curve, as in
+McCandlish et al. 2018 (section 3) and Kaplan et al. 2020 (B_crit ~ loss^(-1/alpha_B)). A window's scale is an
+average over its samples; it is set against the loss whose scale, by the law itself, is the same average. The first
+eighth of a run is left out: gradients of an untrained network are small, and its noise scale is on no law.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp, log, sqrt
+
+import numpy as np
+
+from bscrit.curve import Curve, Floats
+from bscrit.fit.noise.averages import average, over_progress, quantile
+from bscrit.fit.noise.combine import fit_line, variance
+from bscrit.fit.noise.windows import ALWAYS, Runs, windows
+from bscrit.fit.result import Estimate, Growth
+
+FEWEST = 4
+NARROWEST = 1.5  # ratio of the losses
+WIDEST = 2.0  # ratio of the losses in a window: an average over more is no point of a law
+ROUNDS = 6  # of the law and the losses that it gives its windows
+
+
+@dataclass(frozen=True)
+class _Point:
+    """A window: its scale with the variance of its logarithm, and ln(loss) and steps of its samples."""
+
+    batch_size: float
+    scale: float
+    variance: float
+    ln_loss: Floats
+    steps: Floats
+
+    def loss(self, exponent: float) -> float:
+        """ln of the loss at which the law gives the window's average, weighted by progress 1/(1 + N/B)."""
+        if abs(exponent) < 1e-3:
+            return float(np.average(self.ln_loss, weights=self.steps))
+        law = np.exp(-exponent * (self.ln_loss - self.ln_loss.mean()))
+        scale, mean = self.scale, float(np.average(law, weights=self.steps))
+        weights = self.steps / (1 + scale * law / mean / self.batch_size)
+        return float(self.ln_loss.mean() - log(float(np.average(law, weights=weights))) / exponent)
+
+
+def growth(several: Sequence[Runs]) -> Growth | None:
+    """The law over all windows of some batch sizes; None for too few windows, or losses that are too alike."""
+    found = [point for runs in several for point in _points(runs)]
+    if len(found) < FEWEST:
+        return None
+    y = np.array([log(point.scale) for point in found])
+    variances = np.array([point.variance for point in found])
+    exponent = 0.0
+    for _ in range(ROUNDS):
+        x = np.array([point.loss(exponent) for point in found])
+        if x.max() - x.min() < log(NARROWEST):
+            return None
+        line = fit_line(np.stack([np.ones(len(x)), x], 1), y, variances)
+        exponent = -float(line.beta[1])
+    reach = quantile(len(x) - 2) * sqrt(float(line.covariance[1, 1]))
+    return Growth(
+        Estimate(exponent, exponent - reach, exponent + reach),
+        exp(float(line.beta[0])),
+        low_loss=exp(float(x.min())),
+        high_loss=exp(float(x.max())),
+    )
+
+
+def _points(runs: Runs) -> list[_Point]:
+    """Each resolved window whose loss is known, positive, and much the same at its samples."""
+    curves = [finite for curve in runs.curves if len(finite := curve.finite())]
+    points = []
+    for window in windows(runs) if curves else ():
+        if window.high <= ALWAYS[0] * runs.steps:
+            continue
+        at, steps = window.samples
+        loss = np.mean([_interpolated(curve, at) for curve in curves], axis=0)
+        if loss.min() <= 0 or loss.max() > WIDEST * loss.min():
+            continue
+        scale = average([window], runs.batch_size, over_progress)
+        if scale.value is not None:
+            points.append(_Point(runs.batch_size, scale.value, variance(scale), np.log(loss), steps))
+    return points
+
+
+def _interpolated(curve: Curve, steps: Floats) -> Floats:
+    at, wanted = (np.log(np.maximum(one, 0.5)) for one in (curve.steps, steps))
+    return np.interp(wanted, at, curve.loss)

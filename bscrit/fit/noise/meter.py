@@ -1,0 +1,116 @@
+"""noise.csv alone, as a meter writes it in somebody's own training loop.
+
+Such a run counts with the batch size of its updates, n_big, and without a fit goes to its last sample.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bscrit.errors import UserError
+from bscrit.files import readable
+from bscrit.fit.noise.compare import compare, in_order, noted
+from bscrit.fit.noise.windows import Runs
+from bscrit.fit.result import Fit, NoiseComparison, Report
+from bscrit.fit.words import number, size
+from bscrit.noise import HEADER, NoiseSamples, read_noise
+
+SAME = 0.01  # of a batch size
+Meters = Mapping[str, Mapping[float, Sequence[NoiseSamples]]]
+"""Metric -> batch size -> one run per file."""
+
+
+def is_noise(source: Any) -> bool:
+    """Whether a source is a noise.csv: by its first line."""
+    if not isinstance(source, str | Path):
+        return False
+    try:
+        with Path(source).open("rb") as stream:
+            return stream.readline(200).decode("utf-8-sig", "replace").strip() == HEADER
+    except (OSError, ValueError):  # its reader says what is wrong with it
+        return False
+
+
+def read_meters(paths: Iterable[Path | str]) -> Meters:
+    """Raises UserError for a file that is no noise.csv, or that holds no sample."""
+    found: dict[str, dict[float, list[NoiseSamples]]] = defaultdict(lambda: defaultdict(list))
+    for path in paths:
+        with readable(Path(path)):
+            if not Path(path).is_file():
+                raise UserError(str(path), "there is no such file", "name the noise.csv that a meter wrote")
+        if not is_noise(path):
+            raise UserError(str(path), f"is no noise.csv: its first line is not {HEADER}", "name one that is")
+        runs = read_noise(Path(path))
+        for metric, samples in runs.items():
+            if len(samples):
+                found[metric][float(f"{np.median(samples.n_big):.6g}")].append(samples)
+        if not any(map(len, runs.values())):
+            dropped = sum(samples.dropped for samples in runs.values())
+            what = f"holds no noise sample{f', {dropped} are not finite' if dropped else ''}"
+            raise UserError(str(path), what, "train on: the meter writes a line for each sample")
+    return found
+
+
+def comparisons(meters: Meters, fit: Fit | None = None) -> list[NoiseComparison]:
+    """One for each metric, without a fit over the whole runs."""
+    return [
+        compare(
+            fit,
+            metric,
+            {
+                batch: Runs(batch, _end(fit, batch, runs), tuple(runs))
+                for batch, runs in meters[metric].items()
+            },
+        )
+        for metric in in_order(meters)
+    ]
+
+
+def report_of(paths: Sequence[Path | str], unit: str) -> Report:
+    """A report of noise alone."""
+    found = comparisons(read_meters(paths))
+    return Report(" ".join(map(str, paths)), unit, (), noise=tuple(found))
+
+
+def with_meters(report: Report, meters: Meters) -> Report:
+    """A report whose fits are compared with a meter's noise."""
+    from dataclasses import replace
+
+    fits = tuple(noted(fit, comparisons(meters, fit)) for fit in report.fits)
+    return replace(report, fits=fits, notes=(*report.notes, *_short(report.fits, meters)))
+
+
+def _end(fit: Fit | None, batch_size: float, runs: Sequence[NoiseSamples]) -> float:
+    """Steps to the target at a batch size, the last one that every run has where that is earlier or unknown."""
+    last = min(float(run.steps[-1]) for run in runs)
+    target = _target(fit, batch_size)
+    return last if target is None else min(last, target)
+
+
+def _target(fit: Fit | None, batch_size: float) -> float | None:
+    if fit is None:
+        return None
+    for point in fit.points:
+        if point.censored < point.runs and abs(point.batch_size / batch_size - 1) < SAME:
+            return point.steps
+    return fit.curve.steps(batch_size).value if fit.curve is not None else None
+
+
+def _short(fits: Iterable[Fit], meters: Meters) -> list[str]:
+    """A note on each run that ends well before a target is met."""
+    notes = {}
+    for fit in fits:
+        for metric in meters:
+            for batch_size, runs in meters[metric].items():
+                target, last = _target(fit, batch_size), _end(None, batch_size, runs)
+                if target is not None and last < 0.8 * target:
+                    notes[batch_size] = (
+                        f"noise at batch size {size(batch_size)} was measured to step {number(last)}, and a target"
+                        f" is met at {number(target)}: what is averaged is the part before"
+                    )
+    return list(notes.values())

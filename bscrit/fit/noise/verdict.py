@@ -1,0 +1,70 @@
+"""What a ratio to B_crit means, in words."""
+
+from __future__ import annotations
+
+from math import log
+
+from bscrit.fit.result import Estimate, NoiseVerdict
+from bscrit.fit.words import number, scale_name
+
+SAME_ORDER = 3.0
+VAGUE = 10.0  # ratio of the ends of an interval within which all would agree
+PUBLISHED = "in published tasks it is 0.05 to 8 times B_crit (McCandlish et al. 2018, table 1)"
+
+
+def judged(mean: Estimate, ratio: Estimate) -> NoiseVerdict:
+    """
+    >>> judged(Estimate(40.0, 30.0, 50.0), Estimate(0.8, 0.6, 1.1))
+    'agrees'
+    """
+    if mean.value is None:
+        return "unresolved"
+    if ratio.value is None:
+        return "nothing to compare"
+    if (ratio.low or ratio.value) <= 1 <= (ratio.high or ratio.value):
+        return "agrees"
+    return "same order" if abs(log(ratio.value)) <= log(SAME_ORDER) else "differs"
+
+
+def said(metric: str, verdict: NoiseVerdict, mean: Estimate, ratio: Estimate, b_crit: Estimate) -> str:
+    """The verdict as a sentence."""
+    name = scale_name(metric)
+    if verdict == "unresolved":
+        return _unresolved(name, mean, b_crit)
+    if verdict == "nothing to compare":
+        return f"there is no B_crit to compare {name} with{_bound(mean, b_crit)}"
+    value = ratio.value or 1.0
+    if verdict == "agrees":
+        wide = ratio.low and ratio.high and ratio.high / ratio.low > VAGUE
+        vague = f", which spans a factor {number(ratio.high / ratio.low, 2)}" if wide else ""  # type: ignore[operator]
+        return f"{name} agrees with B_crit within the interval of their ratio{vague}"
+    away = f"{name} is {number(max(value, 1 / value), 2)} times {'above' if value > 1 else 'below'} B_crit"
+    if verdict == "same order":
+        return f"{away}: the same order{_published(metric, value)}"
+    return f"{away}: it cannot stand in for it here{_published(metric, value)}"
+
+
+def _unresolved(name: str, mean: Estimate, b_crit: Estimate) -> str:
+    if mean.low is None:
+        return f"{name} is not resolved: too few samples, or batches too small, to tell the gradient from its noise"
+    above = b_crit.high is not None and mean.low > b_crit.high
+    beyond = ", which is above B_crit" if above else ""
+    return f"{name} is not resolved, at least {number(mean.low)}{beyond}: more samples or larger batches would tell"
+
+
+def _bound(mean: Estimate, b_crit: Estimate) -> str:
+    """What a bound of B_crit says about the two all the same."""
+    if b_crit.low is not None and mean.high is not None and mean.high < b_crit.low:
+        return f", which is larger: at least {number(b_crit.low)}"
+    if b_crit.high is not None and mean.low is not None and mean.low > b_crit.high:
+        return f", which is smaller: at most {number(b_crit.high)}"
+    return ""
+
+
+def _published(metric: str, value: float) -> str:
+    """Why B_simple is no B_crit."""
+    if metric != "identity":
+        return ""
+    if 0.05 <= value <= 8:
+        return f"; {PUBLISHED}, equal to it where the Hessian is near the identity"
+    return f"; even {PUBLISHED}"

@@ -1,0 +1,60 @@
+"""Caveats about the noise scale beside B_crit; they are written once it is compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from bscrit.fit.result import Caveat, NoiseComparison
+from bscrit.fit.words import interval, number, scale_name
+
+ADAPTIVE = ("adam", "adamw")
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What is known when they are written.
+
+    Attributes:
+        comparisons: one per metric.
+        optimizers: of the runs, by name; none where they are not known.
+    """
+
+    comparisons: Sequence[NoiseComparison]
+    optimizers: Sequence[str] = ()
+
+
+def euclidean_noise(f: Compared) -> Iterator[Caveat]:
+    adaptive = [name for name in f.optimizers if name in ADAPTIVE]
+    if adaptive and [one.metric for one in f.comparisons] == ["identity"]:
+        text = (
+            f"updates are scaled by {' and '.join(adaptive)}, and the noise scale was measured in plain |g|^2:"
+            " B_simple is not what these updates see"
+        )
+        yield Caveat(
+            "euclidean-noise",
+            text,
+            'measure it in the metric of the optimizer too: [noise] metric = ["identity", "adam"]',
+        )
+
+
+def noise_disagrees(f: Compared) -> Iterator[Caveat]:
+    for one in f.comparisons:
+        if one.verdict == "differs" and one.ratio.value is not None:
+            ratio = f"{number(one.ratio.value, 2)} {interval(one.ratio)}".rstrip()
+            text = f"{scale_name(one.metric)} is {ratio} of B_crit"
+            hint = "take batch sizes from B_crit; the noise scale alone would mislead here"
+            yield Caveat("noise-disagrees", text, hint)
+
+
+def noise_unresolved(f: Compared) -> Iterator[Caveat]:
+    for one in f.comparisons:
+        if one.verdict == "unresolved" and one.by_batch_size:
+            least = one.pooled.mean.low
+            bound = f": at least {number(least)}" if least is not None else ""
+            text = f"{scale_name(one.metric)} is not resolved at any batch size{bound}"
+            yield Caveat(
+                "noise-unresolved",
+                text,
+                "sample it more often, in more and smaller parts, or with more seeds",
+            )

@@ -1,0 +1,294 @@
+"""The noise source "examples": gradients of single examples, the smallest groups that a batch can be split into.
+
+Three ways, of which the first that is right for the model is taken:
+
+layers    one pass over the batch; squares from what goes into layers and what comes back
+leaves    one pass vectorised over examples; parameters used outside of layers get one leaf per example
+single    one pass per example
+
+A model may do anything in its forward, so a way is trusted only after it gave the gradients of single passes, for
+every parameter, on the first examples that it sees.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bscrit.errors import UserError
+from bscrit.measure.given import Found, Given, Plan
+from bscrit.measure.layers import BUDGET_BYTES
+from bscrit.measure.metrics import identity
+from bscrit.measure.passes import Passes
+from bscrit.measure.sums import Sums
+from bscrit.measure.watch import Unseen
+
+Tensors = Mapping[str, Tensor]
+
+
+class Examples:
+    """Squared gradients of single examples.
+
+    Args:
+        model: an ordinary module in the mode in which it is trained. Nothing of it is changed.
+        losses: of the model on a batch of n examples, shape (n,).
+
+    >>> model = nn.Linear(2, 1, bias=False)
+    >>> source = Examples(model, lambda model, x: model(x).squeeze(1))
+    >>> sums = Sums(lanes=1)
+    >>> source.add(sums, {"weight": torch.zeros(1, 1, 2)}, {}, torch.tensor([[[3.0, 4.0], [1.0, 0.0]]]))
+    >>> sums.samples()["identity"], source.way
+    ([(1.0, 13.0, 2.0, 8.0)], 'layers')
+    """
+
+    def __init__(self, model: nn.Module, losses: Callable[[nn.Module, Any], Tensor]) -> None:
+        self._passes = Passes(model, losses)
+        self._plan = Plan("layers")
+        self._plans: dict[bool, Plan] = {}
+        self._example_bytes = 0
+
+    @property
+    def way(self) -> str:
+        """The way that was taken last: layers, leaves or single."""
+        return self._plan.way
+
+    @property
+    def reason(self) -> str:
+        """Why no faster way was taken; empty for the fastest."""
+        return self._plan.reason
+
+    def add(
+        self, sums: Sums, parameters: Tensors, buffers: Tensors, batch: Any, chunk: int | None = None
+    ) -> None:
+        """Add every example of K lanes as a group of one, with the weight of one.
+
+        Args:
+            sums: of K lanes, with stacks in the order of `parameters`.
+            parameters: those that are trained, [K, ...] each, by their names in the model.
+            buffers: all other tensors of the model, also frozen parameters, [K, ...] each.
+            batch: nest of tensors [K, n, ...].
+            chunk: examples per pass; by default as many as fit into 256 MB. The sums don't depend on it.
+
+        Raises:
+            UserError: the model draws random numbers, or the loss of an example depends on other examples.
+        """
+        given = Given(parameters, buffers, batch)
+        lanes, count = given.shape
+        whole = any(metric is not identity for metric in sums.metrics.values())
+        with torch.enable_grad(), _drawing_nothing(parameters):
+            self._plan = self._plans.get(lanes > 1) or self._chosen(given)
+            size = chunk or self._chunk(given, whole)
+            for first in range(0, count, size):
+                part = given.of_examples(first, min(first + size, count))
+                _put(sums, self._run(part, whole), whole)
+
+    def _run(self, given: Given, whole: bool) -> Found:
+        try:
+            found = self._passes.run(self._plan, given, whole)
+        except Unseen as unseen:
+            # The model took a turn that it did not take in the check.
+            self._plan = self._plans[given.shape[0] > 1] = Plan("single", str(unseen))
+            found = self._passes.run(self._plan, given, whole)
+        self._example_bytes = max(self._example_bytes, found.example_bytes)
+        return found
+
+    def _chunk(self, given: Given, whole: bool) -> int:
+        """Examples per pass that fit into the budget, in passes of nearly one size."""
+        lanes, count = given.shape
+        numbers = sum(tensor[0].numel() for tensor in given.parameters.values())
+        # What autograd keeps besides is about as much; gradients themselves are made in float64, too.
+        size = 2 * self._example_bytes + (24 * numbers if whole else 0)
+        most = max(1, BUDGET_BYTES // max(1, size * lanes))
+        return ceil(count / ceil(count / most))
+
+    def _chosen(self, given: Given) -> Plan:
+        lanes, count = given.shape
+        some = given.of_lanes(0, min(lanes, _CHECKED_LANES)).of_examples(0, min(count, _CHECKED_EXAMPLES))
+        truth = self._truth(some)
+        plan = self._fitting(truth) if truth.is_finite else Plan("single", "gradients are not finite")
+        if truth.is_finite and count > 1:
+            self._plans[lanes > 1] = plan
+        return plan
+
+    def _truth(self, given: Given) -> _Truth:
+        """Gradients of single passes, at parameters beside the given ones.
+
+        Parameters that start at zero hide others, whose gradients would then agree whatever they are.
+        """
+        generator = torch.Generator().manual_seed(0)
+        moved = {
+            name: tensor.detach() + 0.01 * torch.randn(tensor.shape, generator=generator).to(tensor)
+            for name, tensor in given.parameters.items()
+        }
+        truth = self._truth_at(replace(given, parameters=moved))
+        return truth if truth.is_finite else self._truth_at(given)
+
+    def _truth_at(self, given: Given) -> _Truth:
+        totals = self._passes.totals(given)
+        try:
+            gradients = self._passes.run(Plan("single"), given, whole=True).gradients
+        except Exception as error:
+            raise UserError(
+                _SOURCE,
+                f"the model takes batches, but no batch of one example: {_first_line(error)}",
+                _REMEDY,
+            ) from error
+        truth = _Truth(given, [gradient.double() for gradient in gradients])
+        if truth.is_finite and truth.wrong_totals(totals):
+            raise UserError(
+                _SOURCE,
+                "the gradients of single examples don't add up to that of the batch: the loss of an example "
+                "depends on the other examples, as with batch normalisation, or on chance",
+                _REMEDY,
+            )
+        return truth
+
+    def _fitting(self, truth: _Truth) -> Plan:
+        """The first plan that gives the truth."""
+        shared = self._passes.shared(truth.given)
+        reasons: list[str] = []
+        for together in (True, False) if truth.given.shape[0] > 1 else (True,):
+            plan = Plan("layers", "; ".join(reasons), together, shared=shared)
+            fault = self._fault(plan, truth)
+            if fault is None:
+                return plan
+            reasons.append(f"layers{'' if together else ' lane by lane'}: {fault.reason}")
+            plan, fault = self._with_leaves(together, fault.names if fault.unseen else frozenset(), truth)
+            if fault is None:
+                return replace(plan, reason="; ".join(reasons))
+            reasons.append(f"leaves{'' if together else ' lane by lane'}: {fault.reason}")
+        return Plan("single", "; ".join(reasons))
+
+    def _with_leaves(
+        self, together: bool, leaves: frozenset[str], truth: _Truth
+    ) -> tuple[Plan, _Fault | None]:
+        """The plan with the fewest leaves that gives the truth, from these leaves on."""
+        everything = frozenset(truth.given.parameters)
+        while True:
+            plan = Plan("leaves", "", together, leaves)
+            fault = self._fault(plan, truth)
+            if fault is None or leaves == everything:
+                return plan, fault
+            leaves = everything if fault.names <= leaves else leaves | fault.names
+
+    def _fault(self, plan: Plan, truth: _Truth) -> _Fault | None:
+        """Where the plan does not give the truth."""
+        try:
+            found = self._passes.run(plan, truth.given)
+        except Unseen as unseen:
+            return _Fault(unseen.names, str(unseen), unseen=True)
+        except Exception as error:
+            # Whatever a model does that this way can't do, another one may.
+            return _Fault(frozenset(truth.given.parameters), _first_line(error))
+        names = truth.wrong_squares(found.squares) | truth.wrong_totals(found.totals)
+        self._example_bytes = max(self._example_bytes, found.example_bytes)
+        return _Fault(names, f"other gradients of {', '.join(sorted(names))}") if names else None
+
+
+@dataclass(frozen=True)
+class _Fault:
+    names: frozenset[str]
+    reason: str
+    unseen: bool = False
+
+
+@dataclass(frozen=True)
+class _Truth:
+    """Gradients of single passes, [K, n, ...] in float64 per parameter."""
+
+    given: Given
+    gradients: Sequence[Tensor]
+
+    @property
+    def is_finite(self) -> bool:
+        return all(bool(gradient.isfinite().all()) for gradient in self.gradients)
+
+    def wrong_squares(self, squares: Sequence[Tensor]) -> frozenset[str]:
+        """Parameters whose squares, (K, n), are others."""
+        true = self._squares()
+        distances = [(found - square).abs() for found, square in zip(squares, true, strict=True)]
+        return self._beyond(distances, true)
+
+    def wrong_totals(self, totals: Sequence[Tensor]) -> frozenset[str]:
+        """Parameters whose sums over examples, [K, ...], are others."""
+        pairs = zip(totals, self.gradients, strict=True)
+        distances = [(found - true.sum(1)).reshape(len(found), -1).square().sum(1) for found, true in pairs]
+        return self._beyond(distances, [square.sum(1) for square in self._squares()])
+
+    def _beyond(self, distances: Sequence[Tensor], squares: Sequence[Tensor]) -> frozenset[str]:
+        """Parameters with a distance beyond what rounding makes of such squares."""
+        # Where gradients cancel, such as those of a bias before a norm, only the rounding of others is left.
+        of_all = torch.stack(list(squares)).sum(0)
+        wrong = set()
+        for (name, tensor), distance, square in zip(
+            self.given.parameters.items(), distances, squares, strict=True
+        ):
+            eps = torch.finfo(tensor.dtype).eps
+            tolerance = _TOLERANCE if eps < 1e-4 else 0.1
+            if not bool((distance <= tolerance * square + max(1e-10, eps**2) * of_all).all()):
+                wrong.add(name)
+        return frozenset(wrong)
+
+    def _squares(self) -> list[Tensor]:
+        return [gradient.reshape(*gradient.shape[:2], -1).square().sum(2) for gradient in self.gradients]
+
+
+def _put(sums: Sums, found: Found, whole: bool) -> None:
+    if whole:
+        sums.add(found.gradients, [1] * found.gradients[0].shape[1])
+        return
+    squares = torch.stack(list(found.squares)).sum(0)
+    sums.put(dict.fromkeys(sums.metrics, squares), found.totals, [1] * squares.shape[1])
+
+
+@contextlib.contextmanager
+def _drawing_nothing(parameters: Tensors) -> Iterator[None]:
+    """Refuse random numbers drawn within, and put the generators back.
+
+    Raises:
+        UserError: numbers were drawn.
+    """
+    device = next(iter(parameters.values())).device
+    before = _random_states(device)
+    error: BaseException | None = None
+    try:
+        yield
+    except Exception as raised:
+        error = raised
+    if not all(map(torch.equal, before, _random_states(device))):
+        torch.set_rng_state(before[0])
+        if device.type == "cuda":
+            torch.cuda.set_rng_state(before[1], device)
+        raise UserError(
+            _SOURCE,
+            "can't be used with a model that draws random numbers in training, as for dropout",
+            _REMEDY,
+        ) from error
+    if error is not None:
+        raise error
+
+
+def _random_states(device: torch.device) -> list[Tensor]:
+    states = [torch.get_rng_state()]
+    return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
+
+
+def _first_line(error: Exception) -> str:
+    return (
+        f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}".rstrip(
+            ": "
+        )
+    )
+
+
+_CHECKED_LANES = 2
+_CHECKED_EXAMPLES = 3
+_TOLERANCE = 1e-3  # of squares: what is wrong is off by far more, what is right by rounding
+_SOURCE = 'source "examples"'
+_REMEDY = 'use source = "micro_batches"'

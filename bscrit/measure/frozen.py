@@ -1,0 +1,96 @@
+"""The noise scale at frozen parameters, on fresh data until its interval is as narrow as asked.
+
+Fresh batches are dealt to blocks in turn. |G|^2 is the mean product of the mean gradients of two blocks, so all the
+data count at once: its noise falls with the square of their number, where the mean over single batches would fall
+with their number alone. A metric that is estimated itself (the Hessian's) has no products of blocks: there each
+block is the mean of its batches' own samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from math import nan
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bscrit.curve import Floats
+from bscrit.measure.metrics import Metric
+from bscrit.measure.sums import Sample, Sums
+from bscrit.noise import FrozenNoise, half_width
+
+BLOCKS = 16
+
+
+def measure_frozen(
+    draw: Callable[[int], Sums],
+    metrics: Mapping[str, Metric],
+    *,
+    at: tuple[float, float, float],
+    precision: float,
+    draws: int,
+    estimated: Collection[str] = ("hessian",),
+) -> list[FrozenNoise]:
+    """One measurement per metric.
+
+    Args:
+        draw: sums of one lane over fresh batch number 0, 1, ..., every batch cut in the same way.
+        metrics: those in `draw`; one that is estimated from batch to batch is only named here.
+        at: step, examples and loss of the run.
+        precision: half-width of the interval in ln(noise scale) in every metric at which it is done.
+        draws: most batches.
+        estimated: metrics that differ from batch to batch.
+    """
+    blocks = [Sums(1, metrics) for _ in range(BLOCKS)]
+    alone: dict[str, list[list[Sample]]] = {
+        name: [[] for _ in blocks] for name in estimated if name in metrics
+    }
+    found: list[FrozenNoise] = []
+    for first in range(0, max(draws - BLOCKS, 0) + 1, BLOCKS):
+        for place in range(BLOCKS):
+            batch = draw(first + place)
+            blocks[place].merge(batch)
+            for name, samples in alone.items():
+                samples[place] += batch.samples([name])[name]
+        found = [
+            _own(at, name, blocks, alone[name]) if name in alone else _multiplied(at, name, metric, blocks)
+            for name, metric in metrics.items()
+        ]
+        if all(half_width(one.scale()) <= precision for one in found):
+            break
+    return found
+
+
+def _multiplied(at: tuple[float, float, float], name: str, metric: Metric, blocks: list[Sums]) -> FrozenNoise:
+    samples = np.array([block.samples([name])[name][0] for block in blocks])
+    means = [block.mean() for block in blocks]
+    total = [torch.stack(tensors).sum(0) for tensors in zip(*means, strict=True)]
+    dots = [_product(metric, mean, total) - sample[3] for mean, sample in zip(means, samples, strict=True)]
+    sizes = [block.examples for block in blocks]
+    return _frozen(at, name, sizes, samples, np.array(dots))
+
+
+def _own(
+    at: tuple[float, float, float], name: str, blocks: list[Sums], samples: list[list[Sample]]
+) -> FrozenNoise:
+    means = np.array(samples).mean(axis=1)
+    sizes = [block.examples for block in blocks]
+    return _frozen(at, name, sizes, means, np.full(len(blocks), nan))
+
+
+def _frozen(
+    at: tuple[float, float, float], name: str, sizes: list[float], samples: Floats, dots: Floats
+) -> FrozenNoise:
+    step, examples, loss = at
+    n_small, sq_small, n_big, sq_big = samples.T
+    return FrozenNoise(step, examples, loss, name, np.array(sizes), n_small, sq_small, n_big, sq_big, dots)
+
+
+def _product(metric: Metric, left: list[Tensor], right: list[Tensor]) -> float:
+    """The inner product that belongs to a metric, by polarisation."""
+    plus, minus = (
+        float(metric([(a + sign * b).unsqueeze(1) for a, b in zip(left, right, strict=True)]))
+        for sign in (1, -1)
+    )
+    return (plus - minus) / 4

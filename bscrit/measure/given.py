@@ -1,0 +1,79 @@
+"""What passes over examples take and give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+Tensors = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to pass over examples."""
+
+    way: str
+    """layers, leaves or single"""
+    reason: str = ""
+    together: bool = True
+    """Whether all lanes go through one pass."""
+    leaves: frozenset[str] = frozenset()
+    """Parameters with one leaf per example."""
+    shared: frozenset[nn.Module] = frozenset()
+    """Embeddings that look up the same rows for every example, such as positions."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """Tensors of K lanes, [K, ...], and their batches, [K, n, ...]."""
+
+    parameters: Tensors
+    buffers: Tensors
+    batch: Any
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Lanes and examples."""
+        first = self.batch
+        while not isinstance(first, Tensor):
+            first = next(iter(first.values() if isinstance(first, dict) else first))
+        return first.shape[0], first.shape[1]
+
+    def of_lanes(self, first: int, last: int) -> Given:
+        def cut(tensors: Tensors) -> Tensors:
+            return {name: tensor[first:last] for name, tensor in tensors.items()}
+
+        batch = mapped(lambda tensor: tensor[first:last], self.batch)
+        return Given(cut(self.parameters), cut(self.buffers), batch)
+
+    def of_examples(self, first: int, last: int) -> Given:
+        return Given(self.parameters, self.buffers, mapped(lambda tensor: tensor[:, first:last], self.batch))
+
+
+@dataclass(frozen=True)
+class Found:
+    """What passes found, one tensor per parameter."""
+
+    totals: Sequence[Tensor]
+    """Sums of the gradients over examples, [K, ...]."""
+    squares: Sequence[Tensor]
+    """(K, n) in float64; none if the gradients were asked for."""
+    gradients: Sequence[Tensor]
+    """[K, n, ...]; none unless they were asked for."""
+    example_bytes: int = 0
+    """What was kept for one example of one lane."""
+
+
+def mapped(function: Callable[[Tensor], Any], nest: Any) -> Any:
+    """Apply `function` to the tensors of a nest of tuples, lists and dicts."""
+    if isinstance(nest, Tensor):
+        return function(nest)
+    if isinstance(nest, dict):
+        return {key: mapped(function, value) for key, value in nest.items()}
+    parts = [mapped(function, value) for value in nest]
+    if hasattr(nest, "_fields"):
+        return type(nest)(*parts)
+    return tuple(parts) if isinstance(nest, tuple) else parts

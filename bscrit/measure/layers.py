@@ -1,0 +1,298 @@
+"""Squared gradients of single examples from what goes into a layer and what comes back.
+
+The gradient of a layer's weight for one example is a sum over positions t (tokens, pixels) of outer products of the
+gradient b of the layer's output with its input a, so its square needs no gradient:
+
+    |sum_t b_t a_t'|^2 = sum_{t,s} (b_t'b_s)(a_t'a_s)
+
+(Goodfellow 2015 for one position, Li et al. 2022 for sequences). Where there are many positions, the gradient itself
+is cheaper. Uses of one parameter in several places are one longer sequence, so they need nothing of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+BUDGET_BYTES = 256 * 2**20
+"""Memory for what is made on the way: more examples than fit into it are worked on in blocks."""
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """A call of a layer by N examples, of each of which it saw f rows."""
+
+    module: nn.Module
+    inputs: Tensor
+    """(N, f, ...)"""
+    gradients: Tensor
+    """(N, f, ...), of the losses with respect to the layer's output."""
+
+    @cached_property
+    def gradient_squares(self) -> Tensor:
+        """(N,), which weight and bias share."""
+        return square(self.gradients)
+
+
+@dataclass(frozen=True)
+class Use:
+    """One use of a parameter, by a call of a layer."""
+
+    seen: Seen
+    key: str
+    """The parameter's name in the layer."""
+
+    def piece(self, block: slice | None = None) -> Piece:
+        """What the use adds to the gradients of examples, all of them by default."""
+        module, x, b = self.seen.module, self.seen.inputs, self.seen.gradients
+        rule = rules_of(module)[self.key]
+        return rule(module, x, b) if block is None else rule(module, x[block], b[block])
+
+    def is_product(self) -> bool:
+        """Whether it is by a linear layer at one position, where a weight's gradient is a single product."""
+        module, b = self.seen.module, self.seen.gradients
+        return isinstance(module, nn.Linear) and b.numel() == len(b) * module.out_features
+
+
+@dataclass(frozen=True)
+class Outer:
+    """Gradients that are sums of outer products over T positions, in G groups of rows and columns."""
+
+    left: Tensor
+    """(N, G, p, T); or the numbers of the rows, (N, T), which stand for unit vectors."""
+    right: Tensor
+    """(N, G, q, T)"""
+    rows: int
+    """p"""
+
+    def dense(self) -> Tensor:
+        """The gradients, (N, G p q)."""
+        if self.left.dim() == 4:
+            return (self.left @ self.right.mT).flatten(1)
+        count, _, columns, positions = self.right.shape
+        first = torch.arange(0, count * self.rows, self.rows, device=self.left.device)
+        dense = self.right.new_zeros(count * self.rows, columns)
+        values = self.right.squeeze(1).mT.reshape(count * positions, columns)
+        return dense.index_add_(0, (self.left + first[:, None]).flatten(), values).view(count, -1)
+
+
+Piece = Tensor | Outer
+"""Gradients of N examples, (N, numbers of the parameter), or what they are products of."""
+
+Rule = Callable[[Any, Tensor, Tensor], Piece]
+"""From layer, inputs (N, f, ...) and gradients of its outputs (N, f, ...)."""
+
+
+def rules_of(module: nn.Module) -> Mapping[str, Rule]:
+    """The rules of a layer's parameters, by their names in it; none where its forward is not a known one."""
+    return _RULES.get(type(module).forward, {})
+
+
+def squares(uses: Sequence[Use], examples: int) -> Tensor:
+    """Squared gradients of one parameter, (examples,) in float64, from all of its uses."""
+    if len(uses) == 1 and uses[0].is_product():
+        seen = uses[0].seen
+        return seen.gradient_squares * (square(seen.inputs) if uses[0].key == "weight" else 1)
+    found = [_squares([use.piece(block) for use in uses]) for block in _blocks(uses, examples)]
+    return found[0] if len(found) == 1 else torch.cat(found)
+
+
+def gradients(uses: Sequence[Use]) -> Tensor:
+    """Gradients of one parameter, (examples, its numbers), from all of its uses."""
+    return _sum_of([use.piece() for use in uses])
+
+
+def square(dense: Tensor) -> Tensor:
+    """Sums of squares over all but the first dimension, in float64."""
+    return dense.reshape(len(dense), -1).square().sum(1, dtype=torch.float64)
+
+
+def _squares(pieces: Sequence[Piece]) -> Tensor:
+    outers = [piece for piece in pieces if isinstance(piece, Outer)]
+    if len(outers) == len(pieces) and _gram_is_cheaper(outers):
+        return _gram(outers)
+    return square(_sum_of(pieces))
+
+
+def _gram_is_cheaper(pieces: Sequence[Outer]) -> bool:
+    """Compares multiplications; a number that is only written and read counts as 8 of them."""
+    positions = sum(piece.right.shape[-1] for piece in pieces)
+    rows, columns = pieces[0].rows, pieces[0].right.shape[2]
+    if all(piece.left.dim() == 2 for piece in pieces):
+        return positions * positions * (columns + 8) < 8 * rows * columns
+    return positions * positions * (rows + columns + 8) < rows * columns * (positions + 8)
+
+
+def _gram(pieces: Sequence[Outer]) -> Tensor:
+    total = torch.zeros((), dtype=torch.float64, device=pieces[0].right.device)
+    for i, one in enumerate(pieces):
+        for other in pieces[: i + 1]:
+            products = (one.right.mT @ other.right).mul_(_left_products(one.left, other.left))
+            total = total + (1 if other is one else 2) * products.flatten(1).sum(1, dtype=torch.float64)
+    return total
+
+
+def _left_products(one: Tensor, other: Tensor) -> Tensor:
+    """(N, G, T, T')"""
+    if one.dim() == other.dim() == 4:
+        return one.mT @ other
+    if one.dim() == other.dim() == 2:
+        return (one[:, :, None] == other[:, None, :]).unsqueeze(1)
+    if one.dim() == 4:
+        return _left_products(other, one).mT
+    return other.gather(2, one[:, None, :, None].expand(-1, -1, -1, other.shape[-1]))
+
+
+def _sum_of(pieces: Sequence[Piece]) -> Tensor:
+    total, *others = (piece.dense() if isinstance(piece, Outer) else piece for piece in pieces)
+    for other in others:
+        total = total + other
+    return total
+
+
+def _blocks(uses: Sequence[Use], examples: int) -> Sequence[slice | None]:
+    """Blocks of examples whose pieces and products fit into the budget."""
+    if sum(_most_numbers(use) for use in uses) * 4 <= BUDGET_BYTES:
+        return [None]
+    first = [use.piece(slice(0, 1)) for use in uses]
+    numbers = sum(_numbers(piece) for piece in first) + _numbers_of_product(first)
+    size = max(1, BUDGET_BYTES // (4 * max(1, numbers)))
+    return [slice(start, start + size) for start in range(0, examples, size)]
+
+
+def _most_numbers(use: Use) -> int:
+    seen = use.seen
+    window: int = prod(getattr(seen.module, "kernel_size", ()))
+    parameter: int = getattr(seen.module, use.key).numel()
+    return window * (seen.inputs.numel() + seen.gradients.numel()) + len(seen.gradients) * parameter
+
+
+def _numbers(piece: Piece) -> int:
+    return piece.left.numel() + piece.right.numel() if isinstance(piece, Outer) else piece.numel()
+
+
+def _numbers_of_product(pieces: Sequence[Piece]) -> int:
+    outers = [piece for piece in pieces if isinstance(piece, Outer)]
+    if len(outers) < len(pieces):
+        return 0
+    groups, columns = outers[0].right.shape[1:3]
+    positions = sum(piece.right.shape[-1] for piece in outers)
+    return groups * (2 * positions**2 if _gram_is_cheaper(outers) else outers[0].rows * columns)
+
+
+def _linear_weight(module: nn.Linear, x: Tensor, b: Tensor) -> Piece:
+    count, rows = len(x), module.out_features
+    left, right = b.reshape(count, 1, -1, rows).mT, x.reshape(count, 1, -1, module.in_features).mT
+    return Outer(left, right, rows)
+
+
+def _linear_bias(module: nn.Linear, x: Tensor, b: Tensor) -> Piece:  # noqa: ARG001 (a Rule)
+    return b.reshape(len(b), -1, module.out_features).sum(1)
+
+
+def _embedding_weight(module: nn.Embedding, x: Tensor, b: Tensor) -> Piece:
+    count, rows = len(x), x.reshape(len(x), -1)
+    values = b.reshape(count, 1, -1, module.embedding_dim)
+    if module.padding_idx is not None:
+        values = values * (rows != module.padding_idx)[:, None, :, None]
+    return Outer(rows, values.mT, module.num_embeddings)
+
+
+def _conv_weight(module: Any, x: Tensor, b: Tensor) -> Piece:
+    spatial = len(module.kernel_size)
+    left = _positions_last(b, spatial, module.groups)
+    mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
+    padded = functional.pad(x.flatten(0, 1), _padding(module), mode)
+    right = _windows(padded, module, x.shape[:2], b.shape[3:])
+    return Outer(left, right, left.shape[2])
+
+
+def _conv_transpose_weight(module: Any, x: Tensor, b: Tensor) -> Piece:
+    """The layer is a convolution read backwards: windows of the output's gradient meet the input."""
+    left = _positions_last(x, len(module.kernel_size), module.groups)
+    padded = functional.pad(b.flatten(0, 1), _padding(module))
+    right = _windows(padded, module, x.shape[:2], x.shape[3:])
+    return Outer(left, right, left.shape[2])
+
+
+def _conv_bias(module: Any, x: Tensor, b: Tensor) -> Piece:  # noqa: ARG001 (a Rule)
+    return b.flatten(3).sum((1, 3))
+
+
+def _positions_last(tensor: Tensor, spatial: int, groups: int) -> Tensor:
+    """(N, G, channels of a group, f positions) of (N, f, channels, ...)."""
+    if tensor.dim() != 3 + spatial:
+        raise ValueError("a convolution without a dimension of examples")
+    merged = tensor.flatten(3).transpose(1, 2).flatten(2)
+    return merged.view(len(merged), groups, -1, merged.shape[2])
+
+
+def _padding(module: Any) -> list[int]:
+    """Of the spatial dimensions, the last one first, as functional.pad wants it."""
+    sides: list[int] = []
+    for axis in reversed(range(len(module.kernel_size))):
+        if isinstance(module.padding, str):
+            whole = module.dilation[axis] * (module.kernel_size[axis] - 1) * (module.padding == "same")
+            sides += [whole // 2, whole - whole // 2]
+        else:
+            sides += [module.padding[axis]] * 2
+    return sides
+
+
+def _windows(padded: Tensor, module: Any, rows: Sequence[int], places: Sequence[int]) -> Tensor:
+    """(N, G, channels of a group times window, f positions): what each place of a convolution sees."""
+    kernel = module.kernel_size
+    padded = padded.reshape(*rows, *padded.shape[1:]).contiguous()
+    count, row, channel, *steps = padded.stride()
+    window = [step * dilation for step, dilation in zip(steps, module.dilation, strict=True)]
+    along = [step * stride for step, stride in zip(steps, module.stride, strict=True)]
+    views = padded.as_strided(
+        (rows[0], padded.shape[2], *kernel, rows[1], *places), (count, channel, *window, row, *along)
+    )
+    return views.reshape(rows[0], module.groups, -1, rows[1] * prod(places))
+
+
+def _normalized(module: Any, x: Tensor) -> Tensor:
+    """The input of a norm layer before its weight."""
+    if isinstance(module, nn.LayerNorm):
+        return functional.layer_norm(x, module.normalized_shape, eps=module.eps)
+    if isinstance(module, nn.GroupNorm):
+        return functional.group_norm(x.flatten(0, 1), module.num_groups, eps=module.eps).view_as(x)
+    return functional.rms_norm(x, module.normalized_shape, eps=module.eps)
+
+
+def _norm_weight(module: Any, x: Tensor, b: Tensor) -> Piece:
+    return _norm_bias(module, x, b * _normalized(module, x))
+
+
+def _norm_bias(module: Any, x: Tensor, b: Tensor) -> Piece:  # noqa: ARG001 (a Rule)
+    return b.reshape(len(b), -1, prod(module.normalized_shape)).sum(1)
+
+
+def _group_norm_weight(module: nn.GroupNorm, x: Tensor, b: Tensor) -> Piece:
+    return _group_norm_bias(module, x, b * _normalized(module, x))
+
+
+def _group_norm_bias(module: nn.GroupNorm, x: Tensor, b: Tensor) -> Piece:  # noqa: ARG001 (a Rule)
+    return b.reshape(*b.shape[:3], -1).sum((1, 3))
+
+
+# By the forward function, so that a subclass with its own is not taken for the layer that it comes from.
+_RULES: dict[Any, dict[str, Rule]] = {
+    nn.Linear.forward: {"weight": _linear_weight, "bias": _linear_bias},
+    nn.Embedding.forward: {"weight": _embedding_weight},
+    nn.LayerNorm.forward: {"weight": _norm_weight, "bias": _norm_bias},
+    nn.RMSNorm.forward: {"weight": _norm_weight},
+    nn.GroupNorm.forward: {"weight": _group_norm_weight, "bias": _group_norm_bias},
+}
+for _layer in (nn.Conv1d, nn.Conv2d, nn.Conv3d):
+    _RULES[_layer.forward] = {"weight": _conv_weight, "bias": _conv_bias}
+for _transpose in (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d):
+    _RULES[_transpose.forward] = {"weight": _conv_transpose_weight, "bias": _conv_bias}

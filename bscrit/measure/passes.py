@@ -1,0 +1,290 @@
+"""Passes over a batch that give the gradient of each example: one pass for all of them, or one for each.
+
+In a pass for all, layers are watched (`watch`), and squares are made of their inputs and the gradients of their
+outputs (`layers`). Parameters that are used otherwise get one leaf per example, for which the pass is vectorised
+over examples. Lanes are vectorised around it all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from bscrit.errors import UserError
+from bscrit.measure import layers
+from bscrit.measure.given import Found, Given, Plan, Tensors, mapped
+from bscrit.measure.layers import Use
+from bscrit.measure.watch import Unseen, Watch
+
+
+class Passes:
+    """Passes through one model; its own tensors and hooks are as before after each."""
+
+    def __init__(self, model: nn.Module, losses: Callable[[nn.Module, Any], Tensor]) -> None:
+        self._model = model
+        self._losses = losses
+        names = {id(tensor): name for name, tensor in [*model.named_parameters(), *model.named_buffers()]}
+        self._slots: dict[str, list[tuple[dict[str, Any], str]]] = {name: [] for name in names.values()}
+        self._layers: list[tuple[nn.Module, dict[str, str]]] = []
+        for module in model.modules():
+            for owned in (module._parameters, module._buffers):
+                for key, tensor in owned.items():
+                    if tensor is not None:
+                        self._slots[names[id(tensor)]].append((owned, key))
+            own = module._parameters
+            keys = {key: names[id(own[key])] for key in layers.rules_of(module) if own.get(key) is not None}
+            if keys:
+                self._layers.append((module, keys))
+        # An embedding with a greatest norm keeps it by writing into its weight.
+        self._writes = any(getattr(module, "max_norm", None) is not None for module in model.modules())
+        self._copies = False
+
+    def run(self, plan: Plan, given: Given, whole: bool = False) -> Found:
+        """Squared gradients of all examples, or the gradients themselves if `whole`.
+
+        Raises:
+            Unseen: the plan does not fit the model.
+        """
+        lanes = given.shape[0]
+        if plan.way != "single" and (plan.together or lanes == 1):
+            return self._at_once(plan, given, whole)
+        found = []
+        for lane in range(lanes):
+            one = given.of_lanes(lane, lane + 1)
+            found.append(
+                self._one_by_one(one, whole) if plan.way == "single" else self._at_once(plan, one, whole)
+            )
+        return Found(
+            _joined([one.totals for one in found]),
+            _joined([one.squares for one in found]),
+            _joined([one.gradients for one in found]),
+            max(one.example_bytes for one in found),
+        )
+
+    def totals(self, given: Given) -> Sequence[Tensor]:
+        """Sums of the gradients over examples, [K, ...], by an ordinary pass per lane."""
+        lanes = [self._ordinary(given.of_lanes(lane, lane + 1)) for lane in range(given.shape[0])]
+        return [torch.stack(tensors) for tensors in zip(*lanes, strict=True)]
+
+    def shared(self, given: Given) -> frozenset[nn.Module]:
+        """Embeddings whose input is the same however many examples there are, seen on the first lane."""
+        count = given.shape[1]
+        embeddings = [module for module, _ in self._layers if isinstance(module, nn.Embedding)]
+        if count < 2 or not embeddings:
+            return frozenset()
+        fewer, all_of_them = (
+            self._inputs_of(embeddings, given.of_lanes(0, 1).of_examples(0, size))
+            for size in (count - 1, count)
+        )
+        return frozenset(module for module, shapes in fewer.items() if shapes == all_of_them.get(module))
+
+    def _inputs_of(self, modules: Sequence[nn.Module], given: Given) -> dict[nn.Module, list[torch.Size]]:
+        """Shapes of what modules are called with."""
+        shapes: dict[nn.Module, list[torch.Size]] = {}
+
+        def note(module: nn.Module, args: Any) -> None:
+            shapes.setdefault(module, []).extend(argument.shape for argument in args)
+
+        handles = [module.register_forward_pre_hook(note) for module in modules]
+        try:
+            with torch.no_grad():
+                leaves = self._leaves(given.parameters, single=True)
+                self._forward(leaves, self._of_lane(given.buffers), _firsts(given.batch))
+        finally:
+            for handle in handles:
+                handle.remove()
+        return shapes
+
+    def _one_by_one(self, given: Given, whole: bool) -> Found:
+        """One lane, one pass per example."""
+        each, squares = [], []
+        totals = [torch.zeros_like(tensor[0], dtype=torch.float64) for tensor in given.parameters.values()]
+        for example in range(given.shape[1]):
+            gradients = self._ordinary(given.of_examples(example, example + 1))
+            totals = [total + gradient for total, gradient in zip(totals, gradients, strict=True)]
+            if whole:
+                each.append(gradients)
+            else:
+                squares.append([layers.square(gradient[None]) for gradient in gradients])
+        return Found(
+            [total[None] for total in totals],
+            [torch.cat(values)[None] for values in zip(*squares, strict=True)],
+            [torch.stack(tensors)[None] for tensors in zip(*each, strict=True)],
+        )
+
+    def _ordinary(self, given: Given) -> list[Tensor]:
+        """Gradients of the sum of one lane's losses."""
+        leaves = self._leaves(given.parameters, single=True)
+        buffers = self._of_lane(given.buffers)
+        # In backward, too: a model with checkpoints runs again there.
+        with self._holding(leaves, buffers):
+            losses = self._losses(self._model, _firsts(given.batch))
+            found = _gradients(_checked(losses, given.shape[1:]), list(leaves.values()))
+        return [
+            torch.zeros_like(leaf) if gradient is None else gradient
+            for leaf, gradient in zip(leaves.values(), found, strict=True)
+        ]
+
+    def _at_once(self, plan: Plan, given: Given, whole: bool) -> Found:
+        """All lanes and examples in one pass."""
+        (lanes, count), single = given.shape, given.shape[0] == 1
+        by_example = plan.way == "leaves"
+        leaves = self._leaves(given.parameters, single)
+        each = {name: _repeated(leaves.pop(name), count, single) for name in plan.leaves}
+        buffers = self._of_lane(given.buffers) if single else _copied(given.buffers)
+        vmaps = (not single) + by_example
+        watch = Watch(vmaps, 1 if by_example else count, plan.shared, self._copies)
+        plain = vmaps > 0 and next(iter(given.parameters.values())).device.type == "cpu"
+        forward = self._vectorised(by_example, single)
+        # A model with checkpoints runs again in backward, then unwatched.
+        with nullcontext() if vmaps else self._holding(leaves, buffers):
+            with watch.hooks(self._watched(plan)), _attention(plain):
+                losses = forward(each, _firsts(given.batch) if single else given.batch, leaves, buffers)
+            if watch.overwritten() and not self._copies:
+                self._copies = True
+                return self._at_once(plan, given, whole)
+            _checked(losses, given.shape[1:] if single else given.shape)
+            edges = [call.output for call in watch.calls]
+            found = _gradients(losses, [*edges, *leaves.values(), *each.values()])
+        of_all = dict(zip(leaves, found[len(edges) :], strict=False))
+        of_each = dict(zip(each, found[len(edges) + len(leaves) :], strict=True))
+        uses = watch.uses(found[: len(edges)], lanes * count)
+        unseen = [name for name, total in of_all.items() if total is not None and name not in uses]
+        if unseen:
+            raise Unseen(unseen)
+        return _collected(given, of_all, of_each, uses, whole)
+
+    def _watched(self, plan: Plan) -> Iterator[tuple[nn.Module, dict[str, str]]]:
+        for module, keys in self._layers:
+            watched = {key: name for key, name in keys.items() if name not in plan.leaves}
+            if watched:
+                yield module, watched
+
+    def _vectorised(self, by_example: bool, single: bool) -> Callable[..., Tensor]:
+        """Losses from leaves per example, batch, leaves of all, and buffers."""
+
+        def forward(each: Tensors, batch: Any, leaves: Tensors, buffers: Tensors) -> Tensor:
+            return self._forward({**leaves, **each}, buffers, batch)
+
+        def forward_one(each: Tensors, example: Any, leaves: Tensors, buffers: Tensors) -> Tensor:
+            losses = forward(each, mapped(lambda tensor: tensor[None], example), leaves, buffers)
+            return _checked(losses, (1,))[0]
+
+        run = vmap(forward_one, in_dims=(0, 0, None, None), randomness="error") if by_example else forward
+        return run if single else vmap(run, randomness="error")
+
+    def _forward(self, parameters: Tensors, buffers: Tensors, batch: Any) -> Tensor:
+        with self._holding(parameters, buffers):
+            return self._losses(self._model, batch)
+
+    @contextmanager
+    def _holding(self, *tensors: Tensors) -> Iterator[None]:
+        """The model with these tensors in the place of its own."""
+        before = [(owned, key, owned[key]) for slots in self._slots.values() for owned, key in slots]
+        try:
+            for nest in tensors:
+                for name, tensor in nest.items():
+                    for owned, key in self._slots[name]:
+                        owned[key] = tensor
+            yield
+        finally:
+            for owned, key, tensor in before:
+                owned[key] = tensor
+
+    def _leaves(self, parameters: Tensors, single: bool) -> dict[str, Tensor]:
+        leaves = {}
+        for name, tensor in parameters.items():
+            leaf = tensor.detach()
+            leaf = leaf[0] if single else leaf
+            leaves[name] = (leaf.clone() if self._writes else leaf).requires_grad_()
+        return leaves
+
+    def _of_lane(self, buffers: Tensors) -> Tensors:
+        """Of the only lane; copies, since a forward may write into them."""
+        return {name: tensor.detach()[0].clone() for name, tensor in buffers.items()}
+
+
+def _collected(
+    given: Given,
+    of_all: Mapping[str, Tensor | None],
+    of_each: Mapping[str, Tensor | None],
+    uses: Mapping[str, Sequence[Use]],
+    whole: bool,
+) -> Found:
+    lanes, count = given.shape
+    totals, squares, gradients = [], [], []
+    for name, parameter in given.parameters.items():
+        shape = parameter.shape[1:]
+        gradient = of_each.get(name)
+        if gradient is not None:
+            gradient = gradient.reshape(lanes, count, *shape)
+            total: Tensor | None = gradient.sum(1)
+        else:
+            total = of_all.get(name)
+        totals.append(torch.zeros_like(parameter) if total is None else total.reshape(parameter.shape))
+        if whole:
+            if gradient is None and uses.get(name):
+                gradient = layers.gradients(uses[name])
+            zeros = parameter.new_zeros(()).expand(lanes, count, *shape)
+            gradients.append(zeros if gradient is None else gradient.reshape(zeros.shape))
+        else:
+            if gradient is not None:
+                square = layers.square(gradient.flatten(0, 1))
+            elif uses.get(name):
+                square = layers.squares(uses[name], lanes * count)
+            else:
+                square = torch.zeros(lanes * count, dtype=torch.float64, device=parameter.device)
+            squares.append(square.view(lanes, count))
+    seen = {use.seen for several in uses.values() for use in several}
+    kept = [tensor for one in seen for tensor in (one.inputs, one.gradients)]
+    kept += [tensor for tensor in of_each.values() if tensor is not None]
+    size = sum(tensor.numel() * tensor.element_size() for tensor in kept)
+    return Found(totals, squares, gradients, size // (lanes * count))
+
+
+def _joined(lanes: Sequence[Sequence[Tensor]]) -> Sequence[Tensor]:
+    return [torch.cat(tensors) for tensors in zip(*lanes, strict=True)]
+
+
+def _gradients(losses: Tensor, inputs: Sequence[Any]) -> list[Tensor | None]:
+    if not inputs or not losses.requires_grad:
+        return [None] * len(inputs)
+    found = torch.autograd.grad(losses.sum(), inputs, allow_unused=True)
+    return [None if g is None else g.to_dense() if g.is_sparse else g for g in found]
+
+
+def _checked(losses: Any, shape: Sequence[int]) -> Tensor:
+    if not isinstance(losses, Tensor) or losses.shape != torch.Size(shape):
+        found = f"shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else type(losses).__name__
+        raise UserError(
+            "losses", f"returned {found}, expected {tuple(shape)}: one loss per example",
+            'return the losses before averaging, such as cross_entropy(..., reduction="none")',
+        )  # fmt: skip
+    return losses
+
+
+def _attention(plain: bool) -> AbstractContextManager[None]:
+    """Attention by plain products, where vmap would take the kernel of the CPU apart into a loop."""
+    return sdpa_kernel(SDPBackend.MATH) if plain else nullcontext()
+
+
+def _repeated(leaf: Tensor, count: int, single: bool) -> Tensor:
+    """A leaf per example that takes the memory of one."""
+    leaf = leaf.detach()
+    shape = leaf.shape if single else leaf.shape[1:]
+    repeated = leaf.expand(count, *shape) if single else leaf[:, None].expand(len(leaf), count, *shape)
+    return repeated.requires_grad_()
+
+
+def _copied(tensors: Tensors) -> Tensors:
+    return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+
+
+def _firsts(nest: Any) -> Any:
+    return mapped(lambda tensor: tensor[0], nest)

@@ -1,0 +1,178 @@
+"""Hooks on layers that note what goes in, and where the gradient of what comes out can be had.
+
+Inside vmap a layer sees one lane, or one example; what is noted are the tensors of all of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+from bscrit.measure.layers import Seen, Use
+
+Keys = Mapping[str, str]
+"""From a parameter's name in its layer to its name in the model."""
+
+
+class Unseen(Exception):
+    """Parameters are used in a way that hooks on layers can't see."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = frozenset(names)
+        super().__init__(
+            f"{', '.join(sorted(self.names))} used otherwise than by a known layer, example by example"
+        )
+
+
+@dataclass
+class Call:
+    """One call of a layer."""
+
+    module: nn.Module
+    keys: Keys
+    inputs: Tensor | None = None
+    common: int = 0
+    """Of how many vmaps the inputs don't depend on the lane, or example."""
+    output: GradientEdge | None = None
+
+
+class Watch:
+    """Notes calls of layers while a model runs.
+
+    Args:
+        levels: how many vmaps the model runs in.
+        rows: examples that one run of the model sees.
+        shared: embeddings that see no examples; their outputs are repeated for each.
+        copies: whether outputs are copied, so that the model may overwrite them.
+    """
+
+    def __init__(self, levels: int, rows: int, shared: frozenset[nn.Module], copies: bool) -> None:
+        self.calls: list[Call] = []
+        self._levels = levels
+        self._rows = rows
+        self._shared = shared
+        self._copies = copies
+        self._outputs: list[tuple[Tensor, int]] = []
+
+    @contextlib.contextmanager
+    def hooks(self, layers: Iterable[tuple[nn.Module, Keys]]) -> Iterator[None]:
+        """Watch these layers; first in line, so that hooks of others can't come between."""
+        handles = [module.register_forward_hook(self._hook(keys), prepend=True) for module, keys in layers]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def overwritten(self) -> bool:
+        """Whether an output was changed in place inside vmap, where its gradient is lost with that."""
+        return any(output._version != version for output, version in self._outputs)
+
+    def uses(self, gradients: Iterable[Tensor | None], examples: int) -> dict[str, list[Use]]:
+        """Uses of each parameter in the calls, whose outputs have these gradients.
+
+        Raises:
+            Unseen: a layer was not called with examples as the first dimension.
+        """
+        found: dict[str, list[Use]] = {}
+        for call, gradient in zip(self.calls, gradients, strict=True):
+            for name in call.keys.values():
+                found.setdefault(name, [])
+            if gradient is None:
+                continue
+            inputs, outputs = self._inputs(call, examples), self._by_example(gradient, examples)
+            if inputs is None or outputs is None:
+                raise Unseen(call.keys.values())
+            seen = Seen(call.module, inputs, outputs)
+            for key, name in call.keys.items():
+                found[name].append(Use(seen, key))
+        return found
+
+    def _hook(self, keys: Keys) -> Callable[[nn.Module, Any, Any], Tensor | None]:
+        def note(module: nn.Module, args: Any, output: Any) -> Tensor | None:
+            if not (args and isinstance(output, Tensor) and (self._levels or output.requires_grad)):
+                return None
+            if module in self._shared:
+                whole = output[0] if args[0].dim() > 1 else output
+                output = whole.expand(self._rows, *whole.shape)
+            call = Call(module, keys)
+            self.calls.append(call)
+            self._note_inputs(call, args[0].detach())
+            if self._levels:
+                output = _Tap.apply(self._note_output(call), self._levels, output)  # type: ignore[no-untyped-call]
+            else:
+                call.output = get_gradient_edge(output)
+            seen: Tensor = output
+            return seen
+
+        return note
+
+    def _note_inputs(self, call: Call, inputs: Tensor) -> None:
+        def note(tensor: Tensor, common: int) -> Tensor:
+            call.inputs, call.common = tensor, common
+            return tensor
+
+        if self._levels:
+            _Tap.apply(note, self._levels, inputs)  # type: ignore[no-untyped-call]
+        else:
+            note(inputs, 0)
+
+    def _note_output(self, call: Call) -> Callable[[Tensor, int], Tensor]:
+        def note(tensor: Tensor, common: int) -> Tensor:
+            if common or not tensor.requires_grad:
+                self.calls.remove(call)
+                return tensor
+            tensor = tensor.clone() if self._copies else tensor
+            call.output = get_gradient_edge(tensor)
+            self._outputs.append((tensor, tensor._version))
+            return tensor
+
+        return note
+
+    def _inputs(self, call: Call, examples: int) -> Tensor | None:
+        inputs = call.inputs
+        if inputs is None or call.module not in self._shared:
+            return None if inputs is None or call.common else self._by_example(inputs, examples)
+        lanes = examples // self._rows
+        inputs = inputs if self._levels and not call.common else inputs[None]
+        return inputs.reshape(len(inputs), 1, -1).expand(lanes, self._rows, -1).reshape(examples, 1, -1)
+
+    def _by_example(self, tensor: Tensor, examples: int) -> Tensor | None:
+        """(examples, f, ...), exact also for half precision."""
+        lead = prod(tensor.shape[: self._levels + 1])
+        if tensor.dim() <= self._levels or lead % examples:
+            return None
+        tensor = tensor.reshape(examples, lead // examples, *tensor.shape[self._levels + 1 :])
+        return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+class _Tap(torch.autograd.Function):
+    """The identity, which shows the tensor of all lanes and examples from inside of vmap."""
+
+    @staticmethod
+    def forward(note: Callable[[Tensor, int], Tensor], levels: int, tensor: Tensor) -> Tensor:
+        """Reached where the tensor does not depend on all vmaps."""
+        note(tensor, levels)
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, None, Tensor]:  # noqa: ARG004
+        return None, None, gradient
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, note: Any, levels: int, tensor: Tensor) -> tuple[Tensor, int]:  # noqa: ARG004
+        tensor = tensor.movedim(in_dims[2], 0)
+        if levels > 1:
+            return _Tap.apply(note, levels - 1, tensor), 0  # type: ignore[no-untyped-call]
+        return note(tensor, 0), 0

@@ -1,0 +1,62 @@
+"""The table [noise] of a spec: how the gradient noise scale is measured."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from bscrit.spec.training import Table
+from bscrit.spec.values import Real, Whole, refuse
+
+
+def _metrics(metrics: Any) -> Any:
+    """One metric or a list of them."""
+    return [metrics] if isinstance(metrics, str) else metrics
+
+
+def _each_once(metrics: tuple[str, ...]) -> tuple[str, ...]:
+    if not metrics:
+        refuse("is empty", "name at least one metric")
+    if twice := [metric for metric in metrics if metrics.count(metric) > 1]:
+        refuse(f"holds {twice[0]} twice", "name each metric once")
+    return metrics
+
+
+class NoiseTable(Table):
+    """How the gradient noise scale is measured while training; it never changes the training."""
+
+    source: Literal["micro_batches", "examples", "none"] = Field(
+        default="micro_batches",
+        description="Between what the noise is seen: parts of a batch, or its single examples; none measures nothing.",
+    )
+    metric: Annotated[
+        tuple[Literal["identity", "hessian", "adam"], ...],
+        BeforeValidator(_metrics),
+        AfterValidator(_each_once),
+    ] = Field(
+        default=("identity",),
+        description="Geometry in which norms are taken, one or several: identity gives B_simple, hessian B_noise "
+        "(several times as dear), adam the scale in the metric of Adam's second moments.",
+    )
+    parts: Annotated[int, Whole(low=2, high=4096)] = Field(
+        default=4, description="Parts into which a batch is split for a noise sample."
+    )
+    every: Annotated[int, Whole(low=1)] = Field(
+        default=10, description="Fewest steps from one noise sample to the next."
+    )
+    spacing: Annotated[float, Real(low=0)] = Field(
+        default=0.05,
+        description="Steps from one noise sample to the next as a share of the steps so far, where that is more.",
+    )
+    at_losses: tuple[Annotated[float, Real()], ...] = Field(
+        default=(),
+        description="Losses at which the parameters are frozen and the noise scale is measured on fresh data "
+        "until it is known to `precision`.",
+    )
+    precision: Annotated[float, Real(low=0, open_low=True)] = Field(
+        default=0.1, description="Half-width of the interval, relative, at which a frozen measurement ends."
+    )
+    max_examples: Annotated[int, Whole(low=64)] = Field(
+        default=65_536, description="Most examples that one frozen measurement may take."
+    )

@@ -1,0 +1,131 @@
+"""Preflight: what a worker finds out about a workload, and whether what was found before still holds."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import bscrit
+from bscrit.errors import UserError, UserErrors
+from bscrit.files import whole_json, write_json, write_text
+from bscrit.plugins import workload_file
+from bscrit.preflight import Preflight
+from bscrit.spec import Spec, check
+from bscrit.sweep.executors import Answer, Executor
+from bscrit.sweep.view import View
+
+LOOKED_AT = (
+    2,
+    8,
+    32,
+    128,
+    512,
+)  # batch sizes, where the sweep chooses its own: its choices have a neighbour here
+POLL_SECONDS = 0.2
+MOST_FILES = 1000
+
+
+def look(
+    spec: Spec, out: Path, executor: Executor, view: View, interrupted: Callable[[], int] = lambda: 0
+) -> Preflight | None:
+    """Ask a worker; backends that were chosen before stay. None when interrupted.
+
+    Raises:
+        UserError: the workload cannot be built.
+        UserErrors: everything that the facts show to be wrong with the spec.
+    """
+    file = out / "preflight.json"
+    known = whole_json(file)
+    before = None if known is None else Preflight.from_dict(known)
+    view.note("looking at the workload")
+    stamps = _stamps(spec)
+    executor.submit({"call": "preflight", "request": _request(spec)})
+    answers: list[Answer] = []
+    while not answers:
+        if interrupted():
+            return None
+        answers = executor.poll(POLL_SECONDS)
+    answer = answers[0]
+    if answer.done is None:
+        where, what, remedy = answer.error
+        raise UserError(where or "preflight", what, remedy or f"see {out / 'workers.log'}")
+    facts = Preflight.from_dict(answer.done["facts"])
+    if before is not None and before.fingerprint == facts.fingerprint and before.device == facts.device:
+        facts = replace(facts, backends={**facts.backends, **before.backends})
+    facts = replace(facts, request=_request(spec), stamps=stamps)
+    errors, warnings = check(spec, facts)
+    if errors:
+        raise UserErrors(errors)
+    for line in (*warnings, *facts.notes):
+        view.note(line)
+    write_json(file, facts.to_dict())
+    write_text(out / "spec.toml", spec.source.to_toml())
+    return facts
+
+
+def seen(spec: Spec, out: Path) -> Preflight | None:
+    """The facts of an earlier look, where a new one would find the same.
+
+    That is: the same request to the same versions, and neither the file of a class nor any file or folder that
+    the workload's settings name has changed in size or time. None where something may have.
+    """
+    known = whole_json(out / "preflight.json")
+    if known is None:
+        return None
+    before = Preflight.from_dict(known)
+    same = before.request == _request(spec) and before.stamps == _stamps(spec)
+    if not same or any(before.versions.get(name) != version for name, version in _versions()):
+        return None
+    write_text(out / "spec.toml", spec.source.to_toml())
+    return None if check(spec, before)[0] else before
+
+
+def _request(spec: Spec) -> dict[str, Any]:
+    sizes = spec.candidates()
+    if spec.sweep.auto:
+        sizes = tuple(size for size in sizes if size in LOOKED_AT) or sizes
+    return {
+        "use": spec.workload.use,
+        "settings": spec.workload.settings,
+        "device": spec.compute.device,
+        "dtype": spec.compute.dtype,
+        "lanes": spec.compute.lanes,
+        "micro_batch": spec.compute.micro_batch,
+        "first_seed": spec.sweep.first_seed,
+        "optimizers": [[size, spec.optimizer_at(size)] for size in sizes],
+    }
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    yield "bscrit", bscrit.__version__
+    for name in ("torch", "numpy"):
+        try:
+            yield name, importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            yield name, ""
+
+
+def _stamps(spec: Spec) -> Mapping[str, list[int]]:
+    """Size and time of every file that the workload is known to rest on."""
+    named = [value for value in spec.workload.settings.values() if isinstance(value, str)]
+    places = [workload_file(spec.workload.use, spec.workload.folder)]
+    places += [folder / value for value in named for folder in (Path(), spec.workload.folder)]
+    found = {}
+    for place in places:
+        for file in _files(place) if place is not None else ():
+            state = file.stat()
+            found[str(file)] = [state.st_size, state.st_mtime_ns]
+    return found
+
+
+def _files(place: Path) -> list[Path]:
+    """A file itself, the files of a folder; a name too long for a path is none."""
+    try:
+        if place.is_dir():
+            return [file for file in sorted(place.rglob("*"))[:MOST_FILES] if file.is_file()]
+        return [place] if place.is_file() else []
+    except (OSError, ValueError):
+        return []

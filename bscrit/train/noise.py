@@ -1,0 +1,138 @@
+"""The gradient noise of lanes: samples along a run, and measurements at frozen parameters.
+
+Gradients are those of the mean loss at the present parameters, unclipped. Nothing that trains is changed: neither
+parameters nor buffers, optimizer, random state or the order of the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import nan
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bscrit.errors import UserError
+from bscrit.measure.examples import Examples
+from bscrit.measure.frozen import BLOCKS, measure_frozen
+from bscrit.measure.metrics import Metric, adam, hessian, identity
+from bscrit.measure.sums import Sums
+from bscrit.noise import FrozenNoise
+from bscrit.record import Measurement
+from bscrit.train.batching import map_tensors, stacked, tensors_of
+from bscrit.train.lanes import Lanes, cut, restored
+
+FRESH, FRESH_CURVATURE = 1_000_000_007, 2_000_000_014  # added to a seed: below 2^32, as some generators want
+FROZEN_BATCH = 256
+
+
+class Gauge:
+    """Measures the noise of the lanes of one workload, as it is asked for."""
+
+    def __init__(self, how: Measurement) -> None:
+        self.how = how
+        self._examples: Examples | None = None
+
+    def sums(self, lanes: Lanes, step: int, *, size: int | None = None, fresh: bool = False) -> Sums:
+        """Squared gradient norms of groups of the batch of update number `step`, and of their mean.
+
+        Args:
+            size: of the batch; that of the updates by default.
+            fresh: measure on data that are drawn apart from those of the updates.
+
+        Raises:
+            UserError: a workload whose loss is not a sum over examples.
+        """
+        if not lanes.workload.sums_over_examples:
+            raise UserError(
+                type(lanes.workload).__name__,
+                "has a loss that is not a sum over examples: parts of a batch don't add up to its gradient",
+                'measure no noise: [noise] source = "none"',
+            )
+        size = lanes.batch_size if size is None else size
+        sums = Sums(len(lanes), {name: self._metric(name, lanes, step, size) for name in self.how.metrics})
+        with restored(lanes.stack.buffers):
+            batches = lanes.batches(step, size, FRESH if fresh else 0)
+            if self.how.source == "examples":
+                self._add_examples(sums, lanes, batches)
+            else:
+                _add_parts(sums, lanes, batches, min(self.how.parts, size), step)
+        return sums
+
+    def frozen(self, lanes: Lanes, at: tuple[float, float, float]) -> list[FrozenNoise]:
+        """The noise of one lane on fresh data, its parameters as they are: one measurement per metric.
+
+        From a data set each example is taken once at most, as the same examples in two blocks would pass for signal.
+        """
+        examples = lanes.workload.examples or self.how.max_examples
+        most = min(examples, self.how.max_examples)
+        size = max(2, min(max(FROZEN_BATCH, lanes.batch_size), most // BLOCKS))
+        return measure_frozen(
+            lambda draw: self.sums(lanes, draw, size=size, fresh=True),
+            {name: self._metric(name, lanes, 0, size) for name in self.how.metrics},
+            at=at,
+            precision=self.how.precision,
+            draws=most // size,
+        )
+
+    def _metric(self, name: str, lanes: Lanes, step: int, size: int) -> Metric:
+        if name == "hessian":
+            # The product of a gradient with the Hessian of its own batch has another mean.
+            return hessian(_curvature(lanes, lanes.batches(step, size, FRESH_CURVATURE), size, step))
+        return _adam(lanes) if name == "adam" else identity
+
+    def _add_examples(self, sums: Sums, lanes: Lanes, batches: list[Any]) -> None:
+        if self._examples is None:
+            self._examples = Examples(lanes.engine.model, lanes.workload.losses)
+        stack = lanes.stack
+        self._examples.add(sums, stack.parameters, stack.buffers, stacked(batches, lanes.which))
+
+
+def _add_parts(sums: Sums, lanes: Lanes, batches: list[Any], parts: int, step: int) -> None:
+    """Add the gradients of parts of a batch, as equal as can be; those of one size in one pass if possible."""
+    total = len(tensors_of(batches[0])[0])
+    shorter, longer = divmod(total, parts)
+    first = draw = 0
+    for examples, groups in ((shorter + 1, longer), (shorter, parts - longer)):
+        if not groups:
+            continue
+        mine = _narrowed(batches, first, examples * groups)
+        first += examples * groups
+        found = None
+        if lanes.micro_batch is None or lanes.micro_batch >= total:
+            found = lanes.engine.grouped(_unflattened(stacked(mine, lanes.which), groups, examples), examples)
+        if found is not None:
+            sums.add(found, [examples] * groups)
+            continue
+        for part in cut(mine, examples):
+            gradients = lanes.mean_gradients(part, examples, step, draw)
+            sums.add([stack.unsqueeze(1) for stack in gradients], [examples])
+            draw += 1
+
+
+def _curvature(
+    lanes: Lanes, batches: list[Any], size: int, step: int
+) -> Callable[[list[Tensor]], list[Tensor]]:
+    """The Hessian on as much of a batch as fits into memory."""
+    fits = size if lanes.micro_batch is None else min(lanes.micro_batch, size)
+    with restored(lanes.stack.buffers):
+        return lanes.engine.curvature(_narrowed(batches, 0, fits), lanes.which, fits, (step, 0))
+
+
+def _adam(lanes: Lanes) -> Metric:
+    """The metric of Adam's second moments; before the first update there are none, and the sample is NaN."""
+    settings, moments = lanes.optimizer.settings, lanes.optimizer.moments.get("square")
+    if moments is None:
+        moments = [torch.full_like(stack, nan) for stack in lanes.stack.parameters.values()]
+    return adam(moments, max(lanes.optimizer.updates, 1), settings["beta2"], settings["eps"])
+
+
+def _unflattened(batch: Any, groups: int, examples: int) -> Any:
+    """[K, groups * examples, ...] as [K, groups, examples, ...]."""
+    return map_tensors(lambda tensor: tensor.unflatten(1, (groups, examples)), batch)
+
+
+def _narrowed(batches: Sequence[Any], first: int, length: int) -> list[Any]:
+    """`length` examples of every batch, from `first` on."""
+    return [map_tensors(lambda tensor: tensor.narrow(0, first, length), batch) for batch in batches]
