@@ -18,7 +18,7 @@ from bscrit.preflight import Preflight
 from bscrit.record import Record
 from bscrit.sweep.auto import MOST, active, choose
 from bscrit.sweep.cohort import Cohort
-from bscrit.sweep.size import BRACKET, MAX_RETREATS, SEEDS_PER_RACE, BatchSize
+from bscrit.sweep.size import MAX_RETREATS, BatchSize
 from bscrit.sweep.tune import MAX_LANES
 
 if TYPE_CHECKING:
@@ -110,8 +110,9 @@ def largest_cost(spec: Spec, examples: int | None = None) -> tuple[int, float]:
     Args:
         examples: the data set's size.
     """
-    race = MAX_LANES + BRACKET * (spec.sweep.seeds // SEEDS_PER_RACE)
-    lanes = {"race": race, "grid": len(spec.learning_rate.rates or ()), "rule": 0}[spec.learning_rate.tune]
+    lanes = {"race": MAX_LANES, "grid": len(spec.learning_rate.rates or ()), "rule": 0}[
+        spec.learning_rate.tune
+    ]
     retreats = MAX_RETREATS if spec.learning_rate.tune == "race" else 0
     lanes += spec.sweep.seeds * (1 + retreats) * len(spec.sweep.targets)
     each = sorted(

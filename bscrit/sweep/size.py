@@ -21,7 +21,6 @@ from bscrit.sweep.tune import (
     Try,
     Tuned,
     first_rates,
-    pool,
     predict,
     rates_around,
     tune,
@@ -31,11 +30,8 @@ from bscrit.trial import Trial
 if TYPE_CHECKING:
     from bscrit.spec import Spec
 
-SEARCH_SEEDS = 500_000  # above those of the measurement, so that none is tuned on and measured on
-NOISY = 0.03  # scatter of ln(steps) in one curve, above which a race needs more than one seed
-BRACKET = 3  # rates that hold an optimum between them
+SEARCH_SEED = 500_000  # above those of the measurement, so that none is tuned on and measured on
 NOISE_SAMPLES = 8  # of a run at least
-SEEDS_PER_RACE = 4  # measured seeds for every further seed of the search
 CAP = 2.0  # times the steps of the search: a repeat beyond it wanders at the edge of stability
 PATIENCE = 1.6  # times the steps of a smaller batch size: a larger one never needs more
 SHARED = 0.04
@@ -78,21 +74,30 @@ class BatchSize:
         settled = replace(self._settled(hardest), unreachable=self._unreachable(rates))
         if begun:
             return begun, settled
-        cohorts: list[Cohort] = []
-        serving = [settled.lr]
+        # One target after the other, the hardest first: its runs, where they end up, may serve the easier ones.
+        failed: list[float] = []
         for target, rate in rates.items():
-            if not isinstance(rate, Tuned):
+            if not isinstance(rate, Tuned) or (rate is not hardest and self._is_served(target, rate, failed)):
                 continue
-            if rate is hardest:
-                cohorts += self._measure(rate, targets)
-                # Where seeds were lost, a lower rate is measured in the end: known once nothing is left of it.
-                serving += [] if cohorts else [rate.lr]
-            elif self._measured(target) or not all(self._shares(rate, lr) for lr in serving):
-                cohorts += self._measure(rate, (target,))
-        return cohorts, settled
+            failed += [] if self._measured(target) else [rate.lr]
+            cohorts = self._measure(rate, targets if rate is hardest else (target,))
+            if cohorts:
+                return cohorts, settled
+        return [], settled
+
+    def _is_served(self, target: float, rate: Tuned, failed: Sequence[float]) -> bool:
+        """Whether runs to a harder target have this rate, to within a few per cent of the steps.
+
+        Runs that failed, at the rates `failed`, will serve once what made them fail is mended.
+        """
+        if self._measured(target):
+            return False
+        others = {record.order.targets[-1] for record in self._serving(target)}
+        lrs = [*failed, *(self._measured(other)[-1].trial.lr for other in others)]
+        return any(self._shares(rate, lr) for lr in lrs)
 
     def _shares(self, rate: Tuned, lr: float) -> bool:
-        """Whether runs at `lr` to the hardest target serve an easier one, to within a few per cent of its steps."""
+        """Whether runs at `lr` to a harder target serve this one, to within a few per cent of its steps."""
         return lr > 0 and rate.loss_at(lr) <= SHARED
 
     def _settled(self, hardest: Tuned | Try | Infeasible) -> Settled:
@@ -149,31 +154,11 @@ class BatchSize:
             step = self._grid(lanes)
         else:
             first = self._first(lanes)
-            step = Try(first) if first else self._race(target, lanes)
+            step = Try(first) if first else tune(lanes, fine=target == self.targets[-1])
         if isinstance(step, Try):
-            rates = tuple(lr for lr in step.rates if not self._lost(lr, step.seed))
-            return replace(step, rates=rates) if rates else Infeasible("the rates that are left failed")
+            rates = tuple(lr for lr in step.rates if not self._lost(lr))
+            return Try(rates) if rates else Infeasible("the rates that are left failed")
         return step
-
-    def _race(self, target: float, lanes: Sequence[Lane]) -> Tuned | Try | Infeasible:
-        """The race on one seed; where its curves are noisy, the last three rates again on other seeds."""
-        hardest = target == self.targets[-1]
-        found = tune(lanes, fine=hardest)
-        settled = isinstance(found, Tuned) and len(found.bracket) == BRACKET
-        if not isinstance(found, Tuned) or not settled or not hardest or self._scatter(target) < NOISY:
-            return found
-        races = [[lane for lane in lanes if lane.lr in found.bracket]]
-        for seed in range(1, 1 + self.spec.sweep.seeds // SEEDS_PER_RACE):
-            race = [_lane(r, target) for r in self._searched(target, seed) if r.trial.lr in found.bracket]
-            missing = tuple(lr for lr in found.bracket if lr not in {lane.lr for lane in race})
-            if any(not self._lost(lr, seed) for lr in missing):
-                return Try(missing, seed)
-            races += [] if missing else [race]
-        return pool(races) or found
-
-    def _scatter(self, target: float) -> float:
-        meetings = [meet([r.curve], target, confirmed=False) for r in self._searched(target) if r.finished]
-        return min((m for m in meetings if m), key=lambda m: m.steps).scatter
 
     def _grid(self, lanes: Sequence[Lane]) -> Tuned | Try | Infeasible:
         """Every rate of a fixed grid once; the best of them, as it stands."""
@@ -206,9 +191,9 @@ class BatchSize:
         return first_rates(self.spec.first_guess()).rates
 
     def _search(self, rates: Try, targets: tuple[float, ...]) -> list[Cohort]:
-        lanes = tuple((lr, self._search_seed(rates.seed)) for lr in rates.rates)
+        lanes = tuple((lr, self._search_seed) for lr in rates.rates)
         rounds = [record.order.round for record in self.records if record.role == "search"]
-        best = tuple(self._incumbent(target, rates.seed) for target in targets)
+        best = tuple(self._incumbent(target) for target in targets)
         incumbents = best if all(math.isfinite(steps) for steps in best) else ()
         order = self._order("search", max(rounds, default=-1) + 1, lanes, targets, incumbents)
         return self._cohort(self._capped(order, PATIENCE * self.slowest))
@@ -225,7 +210,8 @@ class BatchSize:
             last = []
         elif last:
             lr = last[0].trial.lr
-        have = {record.trial.seed for record in last}
+        # Runs at this rate to a harder target serve as well: to ask the same trials again for this one would undo them.
+        have = {record.trial.seed for record in self._serving(targets[-1]) if record.trial.lr == lr}
         first = self.spec.sweep.first_seed
         seeds = [seed for seed in range(first, first + self.spec.sweep.seeds) if seed not in have]
         lanes = tuple((lr, seed) for seed in seeds if self._trial(lr, seed).name not in self.given_up)
@@ -291,11 +277,12 @@ class BatchSize:
     def _trial(self, lr: float, seed: int) -> Trial:
         return self.spec.trial(self.batch_size, lr, seed, self.preflight.fingerprint)
 
-    def _lost(self, lr: float, seed: int = 0) -> bool:
-        return self._trial(lr, self._search_seed(seed)).name in self.given_up
+    def _lost(self, lr: float) -> bool:
+        return self._trial(lr, self._search_seed).name in self.given_up
 
-    def _search_seed(self, number: int = 0) -> int:
-        return self.spec.sweep.first_seed + SEARCH_SEEDS + number
+    @property
+    def _search_seed(self) -> int:
+        return self.spec.sweep.first_seed + SEARCH_SEED
 
     def _covers(self, record: Record, target: float) -> bool:
         """Whether a record was asked for a target this hard, with today's budget."""
@@ -306,24 +293,27 @@ class BatchSize:
         )
         return record.order.targets[-1] <= target and not short
 
-    def _searched(self, target: float, number: int = 0) -> list[Record]:
-        """Records of the race on one seed of the search that tell about a target."""
-        seed = self._search_seed(number)
-        mine = [r for r in self.records if r.role == "search" and r.trial.seed == seed]
+    def _searched(self, target: float) -> list[Record]:
+        """Records of the search that tell about a target."""
+        mine = [r for r in self.records if r.role == "search" and r.trial.seed == self._search_seed]
         done = [r for r in mine if r.finished and self._covers(r, target)]
         # A rate that fails where others train is a wall, like one that diverges.
         return done + [r for r in mine if done and r.status == "failed" and r.trial.name in self.given_up]
 
     def _measured(self, target: float) -> list[Record]:
         """Measured records that serve a target, oldest round first; those made for it alone, if there are any."""
-        serving = [r for r in self.records if r.role == "measure" and r.finished and self._covers(r, target)]
+        serving = self._serving(target)
         own = [r for r in serving if r.order.targets[-1] == target]
         hardest = target == self.targets[-1]
         return sorted(own if own or not hardest else serving, key=lambda r: (r.order.round, r.trial.seed))
 
-    def _incumbent(self, target: float, number: int = 0) -> float:
-        """Steps of the best lane so far of the race on one seed."""
-        lanes = [_lane(record, target) for record in self._searched(target, number)]
+    def _serving(self, target: float) -> list[Record]:
+        """Measured records that were asked for a target at least this hard."""
+        return [r for r in self.records if r.role == "measure" and r.finished and self._covers(r, target)]
+
+    def _incumbent(self, target: float) -> float:
+        """Steps of the best lane of the search so far."""
+        lanes = [_lane(record, target) for record in self._searched(target)]
         return min((lane.steps for lane in lanes if lane.kind == "met"), default=math.inf)
 
 

@@ -67,10 +67,9 @@ class Tuned:
 
 @dataclass(frozen=True)
 class Try:
-    """Rates to try next, on one of the seeds of the search."""
+    """Rates to try next."""
 
     rates: tuple[float, ...]
-    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -99,20 +98,6 @@ def tune(lanes: Iterable[Lane], *, fine: bool = True) -> Tuned | Try | Infeasibl
     if wanted and len(ladder) + len(wanted) <= MAX_LANES:
         return Try(_rounded(wanted))
     return _interpolate(ladder, best)
-
-
-def pool(races: Sequence[Sequence[Lane]]) -> Tuned | None:
-    """The rate from races of the same three rates on several seeds, None where they do not bracket one.
-
-    Where seeds scatter by more than neighbouring rates differ, one race is a matter of luck. Every seed's
-    level is its own, so that only the differences between rates are averaged.
-    """
-    ladders = [sorted(race, key=lambda lane: lane.lr) for race in races]
-    if any(not math.isfinite(lane.steps) for ladder in ladders for lane in ladder):
-        return None
-    steps = np.exp(np.mean([[math.log(lane.steps) for lane in ladder] for ladder in ladders], axis=0))
-    lanes = [replace(lane, steps=float(s)) for lane, s in zip(ladders[0], steps, strict=True)]
-    return _interpolate(lanes, 1, reach=1.0)
 
 
 def first_rates(guess: float) -> Try:
@@ -195,8 +180,8 @@ def _none_met(ladder: Sequence[Lane]) -> Try | Infeasible:
     return Infeasible(reason, exhausted=ladder[best].kind == "exhausted")
 
 
-def _interpolate(ladder: Sequence[Lane], best: int, reach: float = 0.5) -> Tuned:
-    """The vertex of a parabola through the best lane and its neighbours, within `reach` of the way to them."""
+def _interpolate(ladder: Sequence[Lane], best: int) -> Tuned:
+    """The vertex of a parabola through the best lane and its neighbours, within half of the way to them."""
     lane = ladder[best]
     near = ladder[max(best - 1, 0) : best + 2]
     found = Tuned(_round(lane.lr), lane.steps, bracket=tuple(other.lr for other in near))
@@ -212,7 +197,7 @@ def _interpolate(ladder: Sequence[Lane], best: int, reach: float = 0.5) -> Tuned
     curvature, slope, _ = np.polyfit(x, y, 2)
     if curvature <= 0:
         return found
-    shift = float(np.clip(-slope / (2 * curvature), reach * x[0], reach * x[2]))
+    shift = float(np.clip(-slope / (2 * curvature), x[0] / 2, x[2] / 2))
     steps = math.exp(max(y[1] + slope * shift + curvature * shift**2, y.min() - TENT))
     return replace(found, lr=_round(lane.lr * math.exp(shift)), steps=steps, curvature=2 * float(curvature))
 

@@ -17,8 +17,10 @@ def told(records):
 
 CASES = {
     "race": (PROBLEM, spec()),
-    "several search seeds": (PROBLEM, spec(seeds=4, targets=[0.2, 0.05])),
     "grid": (PROBLEM, spec(learning_rate=GRID, targets=[0.2, 0.05])),
+    "targets that want one rate": (PROBLEM, spec(learning_rate=GRID, targets=[0.5, 0.2, 0.05])),
+    "targets that want nearly one rate": (PROBLEM, spec(targets=[0.5, 0.3, 0.05])),
+    "targets whose seeds are lost": (BRITTLE, spec(targets=[0.5, 0.3, 0.05])),
     "rule": (PROBLEM, spec(learning_rate=RULE)),
     "seeds are lost": (BRITTLE, spec()),
     "momentum": (

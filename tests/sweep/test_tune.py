@@ -15,7 +15,6 @@ from bscrit.sweep.tune import (
     Try,
     Tuned,
     first_rates,
-    pool,
     predict,
     rates_around,
     tune,
@@ -137,14 +136,6 @@ def test_losses_that_are_all_equal_end_the_search():
     found, lanes = search(lambda lr: Lane(lr, "exhausted", math.inf, 2.5), first_rates(0.1))
     assert isinstance(found, Infeasible)
     assert len(lanes) <= MAX_LANES
-
-
-def test_pool_averages_what_seeds_say_about_differences_and_not_their_levels():
-    rates = (0.4, 0.5, 0.6)
-    races = [[bowl(lr, best, steps) for lr in rates] for best, steps in ((0.45, 100), (0.55, 1000))]
-    assert pool(races).lr == pytest.approx(0.497, rel=0.01)
-    lost = [*races, [*races[0][:2], Lane(0.6, "diverged", math.inf)]]
-    assert pool(lost) is None
 
 
 @pytest.mark.parametrize(("power", "knee"), [(1.0, 50.0), (0.5, 20.0), (1.0, 1e6), (1.0, 1e-3)])
