@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, inf, log
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -113,6 +114,37 @@ class FrozenNoise:
     data: float = inf
 
     @property
+    def parts(self) -> tuple[float, float]:
+        """tr(Sigma) and |G|^2, each unbiased."""
+        noise, signal = self._solved(self.dot.sum(), len(self.dot), self.sq_small.mean(), self._alone.mean(1))
+        return float(noise), float(signal)
+
+    @property
+    def left(self) -> Floats:
+        """(2, blocks): the same without each block."""
+        n = len(self.dot)
+        squares = (self.sq_small.sum() - self.sq_small) / (n - 1)
+        alone = (self._alone.sum(1, keepdims=True) - self._alone) / (n - 1)
+        found = self._solved(self.dot.sum() - 2 * self.dot, n - 1, squares, alone)
+        return np.stack(np.broadcast_arrays(*found))
+
+    @property
+    def _alone(self) -> Floats:
+        """(2, blocks): tr(Sigma) and |G|^2 of each block by itself."""
+        noise = (self.sq_small - self.sq_big) / (1 / self.n_small - 1 / self.n_big)
+        signal = (self.n_big * self.sq_big - self.n_small * self.sq_small) / (self.n_big - self.n_small)
+        return np.stack([noise, signal])
+
+    def _solved(self, products: Any, blocks: int, squares: Any, alone: Any) -> tuple[Any, Any]:
+        """tr(Sigma) and |G|^2 from the sum of products of so many blocks, and the mean small squared norm."""
+        if np.isnan(self.dot).any():
+            noise, apart = alone
+        else:
+            apart = products / (blocks * (blocks - 1))
+            noise = (squares - apart) * self.n_small.mean()
+        return noise, apart + noise / self.data
+
+    @property
     def measured_on(self) -> float:
         """Examples that the measurement took."""
         return float(self.block_examples.sum())
@@ -123,25 +155,9 @@ class FrozenNoise:
         |G|^2 is the mean product of two blocks (a U-statistic), E|g_small|^2 = |G|^2 + tr(Sigma)/n_small;
         without products each block is a sample of its own.
         """
-        blocks = len(self.dot)
-        if blocks < MIN_SAMPLES:
+        if len(self.dot) < MIN_SAMPLES:
             return NoiseScale(None)
-        if np.isnan(self.dot).any():
-            columns = (self.n_small, self.sq_small, self.n_big, self.sq_big)
-            steps = np.full((2, blocks), self.step)
-            return noise_scale([NoiseSamples.of(np.vstack([steps, *columns]), self.metric, 0, self.data)])
-
-        def solved(products: Floats, pairs: float, squares: Floats) -> tuple[Floats, Floats]:
-            apart = products / pairs
-            noise = (squares - apart) * self.n_small.mean()
-            return noise, apart + noise / self.data
-
-        total, squares = self.dot.sum(), self.sq_small
-        whole = solved(total, blocks * (blocks - 1), squares.mean())
-        others = solved(
-            total - 2 * self.dot, (blocks - 1) * (blocks - 2), (squares.sum() - squares) / (blocks - 1)
-        )
-        return _scale(float(whole[0]), float(whole[1]), *others)
+        return _scale(*self.parts, *self.left)
 
     def from_data_of(self, examples: float | None) -> FrozenNoise:
         return replace(self, data=examples or inf)

@@ -147,14 +147,14 @@ def _shape(fit: Fit) -> list[str]:
     parts = []
     q, without, law = (fit.diagnostics.get(name) for name in ("knee_sharpness", "leave_one_out", "power_law"))
     if fit.verdict == "identified" and q:
-        knee = interval(Estimate(q["value"], q["low"], q["high"]))
-        parts.append(f"knee sharpness q {number(q['value'], 2)} {knee}, 1 for the hyperbola")
+        knee = f"{number(q['value'], 2)} {interval(Estimate(q['value'], q['low'], q['high']))}".rstrip()
+        parts.append(f"knee sharpness q {knee}, 1 for the hyperbola")
     if fit.verdict == "identified" and without:
         ends = f"{number(without['low'])} to {number(without['high'])}"
         parts.append(f"B_crit is {ends} when one batch size is left out")
     if fit.verdict == "identified" and law:
-        better = "hyperbola" if law["aic_difference"] > 0 else "power law"
-        parts.append(f"AIC prefers the {better} by {number(abs(law['aic_difference']), 2)}")
+        kinds = ("hyperbola", "a power law") if law["aic_difference"] > 0 else ("power law", "the hyperbola")
+        parts.append(f"AIC prefers the {kinds[0]} to {kinds[1]} by {number(abs(law['aic_difference']), 2)}")
     return [f"  {'shape':<9} {'; '.join(parts)}"] if parts else []
 
 

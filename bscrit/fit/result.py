@@ -150,10 +150,12 @@ class NoiseComparison:
         pooled: over the batch sizes for which the theory holds, `pooled_over`: those of the large-batch path
             (at or above B_crit) whose scale is resolved.
         ratio: pooled mean / B_crit.
-        verdict: "agrees" where the interval of the ratio holds 1, "same order" within a factor of 3, "differs"
-            beyond, "unresolved" where the noise scale is, "nothing to compare" where there is no B_crit.
+        verdict: "agrees" where the interval of the ratio holds 1 and lies within a factor of 3 of it; "same order"
+            where the ratio does, and its interval does not hold 1; "differs" where the interval lies beyond;
+            "unresolved" where the noise scale is, or where the interval is too wide for any of these; "nothing to
+            compare" where there is no B_crit.
         by_batch_size: the same windows at each batch size, ascending.
-        frozen: measurements at frozen parameters, ascending in loss.
+        frozen: measurements at frozen parameters, descending in loss.
         forecast: None where no batch size supports one.
         growth: None where too few losses are resolved.
         text: the verdict in words.

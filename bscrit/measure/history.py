@@ -63,10 +63,16 @@ class NoiseReading:
         if self.dropped:
             lines.append(f"  {self.dropped} measured steps gave no sample: not finite, or miscounted")
         if self.alone:
-            lines.append(
-                f"  {self.alone} measured steps had a single micro-batch, and nothing to compare it with: "
-                "accumulate two or more, or call meter.measure(loss, batch) in each step"
-            )
+            remedy = "call meter.measure(loss, batch) in each step"
+            if self.metric == "hessian":
+                lines.append(
+                    f"  {self.alone} measured steps gave no sample, as this metric needs it: {remedy}"
+                )
+            else:
+                lines.append(
+                    f"  {self.alone} measured steps had a single micro-batch, and nothing to compare it with: "
+                    f"accumulate two or more, or {remedy}"
+                )
         return "\n".join(lines)
 
     def _scale(self) -> str:

@@ -50,6 +50,7 @@ from bscrit.measure.tally import Tally, Weights, is_first_rank, ranks
 from bscrit.noise import NoiseSamples
 from bscrit.record import Measurement
 
+ALONE = 3  # measured steps without anything to compare, after which it is said
 PATIENCE = 100
 """Steps after which an optimizer that keeps no moments is taken for the wrong one."""
 
@@ -277,8 +278,10 @@ class NoiseMeter:
             return COMPLAINTS["adam"] if self._calls > PATIENCE else ""
         if outcome.groups < 2 and not outcome.fault:
             self._history.alone += 1
-        else:
-            self._history.dropped += 1
+            if self._history.alone == ALONE and not self._history.rows:
+                return COMPLAINTS["hessian" if self.metric == "hessian" else "alone"]
+            return ""
+        self._history.dropped += 1
         return COMPLAINTS.get(tally.fault, "")
 
     def _take_back_skipped(self) -> None:

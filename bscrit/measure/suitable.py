@@ -30,6 +30,9 @@ COMPLAINTS = {
     "rescaled": "the loss scale changed within a step: call scaler.update() once a step, after the last backward",
     "batch": "meter.measure() can't cut this batch: it takes tensors that all begin with the same number of examples",
     "sharded": SHARDED,
+    "alone": "every measured step so far had a single micro-batch, and nothing to compare it with: accumulate two or "
+    "more (accumulate_grad_batches, gradient_accumulation_steps), or in your own loop call meter.measure(loss, batch)",
+    "hessian": 'metric="hessian" is measured by meter.measure(loss, batch) alone, which every step so far lacked',
     "adam": "the optimizer keeps no second moments: pass the one that trains the model",
 }
 """What the loop may do wrong in a step, and the remedy."""

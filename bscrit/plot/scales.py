@@ -112,7 +112,7 @@ def draw_frozen(ax: Axes, x: float | None, scale: Estimate, colour: str) -> None
         return
     _interval(ax, x, scale, color=colour, lw=1, zorder=3.4)
     if scale.value is not None:
-        ax.plot([x], [scale.value], ls="", color=colour, zorder=3.5, label="_frozen", **FROZEN)
+        ax.plot([x], [scale.value], ls="", color=colour, zorder=6, label="_frozen", **FROZEN)
     else:
         _marks(ax, [(x, scale.low)], colour, "_frozen unresolved")
 

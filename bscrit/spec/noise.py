@@ -54,9 +54,10 @@ class NoiseTable(Table):
         description="Losses at which the parameters are frozen and the noise scale is measured on fresh data "
         "until it is known to `precision`.",
     )
-    precision: Annotated[float, Real(low=0, open_low=True)] = Field(
+    precision: Annotated[float, Real(low=0, high=1, open_low=True)] = Field(
         default=0.1, description="Half-width of the interval, relative, at which a frozen measurement ends."
     )
     max_examples: Annotated[int, Whole(low=64)] = Field(
-        default=65_536, description="Most examples that one frozen measurement may take."
+        default=32_768,
+        description="Most examples that one frozen measurement may take, of each run and at each loss.",
     )

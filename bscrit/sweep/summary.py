@@ -105,7 +105,14 @@ def _noise(records: Sequence[Record]) -> list[str]:
     samples = sum(len(one) for record in records for one in record.noise.values())
     if not samples or not training:
         return []
-    return [f"noise scale: {samples} samples, {100 * measuring / training:.2g} % of the training time"]
+    share = measuring / training
+    told = f"{100 * share:.2g} % of" if share < 1 else f"{short(share)} times"
+    lines = [f"noise scale: {samples} samples, {told} the training time"]
+    frozen = {one.loss for record in records for one in record.frozen}
+    asked = {loss for record in records if record.order.noise for loss in record.order.noise.losses}
+    for loss in sorted(asked - frozen, reverse=True):
+        lines.append(f"noise scale: no run passed the loss {loss:g}, where one was to be measured")
+    return lines
 
 
 @dataclass(frozen=True)

@@ -28,14 +28,13 @@ from bscrit.noise import HEADER as NOISE_HEADER
 from bscrit.record import Order, end, read_record
 from bscrit.train.judge import Ending, evaluation_after, judge
 from bscrit.train.lanes import Lanes
-from bscrit.train.noise import Gauge
+from bscrit.train.noise import FROZEN_STEPS, Gauge
 from bscrit.train.schedule import factor
 from bscrit.train.workload import Workload
 from bscrit.trial import Trial
 
 T = TypeVar("T")
 CHECKPOINT_SECONDS = 20.0
-FROZEN_STEPS = 4
 
 
 def train(

@@ -25,6 +25,7 @@ from bscrit.train.lanes import Lanes, cut, restored
 
 FRESH, FRESH_CURVATURE = 1_000_000_007, 2_000_000_014  # added to a seed: below 2^32, as some generators want
 FROZEN_BATCH = 256
+FROZEN_STEPS = 4
 
 
 class Gauge:
@@ -63,16 +64,17 @@ class Gauge:
     def frozen(self, lanes: Lanes, at: tuple[float, float, float]) -> list[FrozenNoise]:
         """The noise of one lane on fresh data, its parameters as they are: one measurement per metric.
 
-        From a data set each example is taken once at most, as the same examples in two blocks would pass for signal.
+        It is one of FROZEN_STEPS that share the examples, and that together have the precision. From a data set each
+        example is taken once at most, as the same examples in two blocks would pass for signal.
         """
-        examples = lanes.workload.examples or self.how.max_examples
-        most = min(examples, self.how.max_examples)
+        share = self.how.max_examples // FROZEN_STEPS
+        most = min(lanes.workload.examples or share, share)
         size = max(2, min(max(FROZEN_BATCH, lanes.batch_size), most // BLOCKS))
         return measure_frozen(
             lambda draw: self.sums(lanes, draw, size=size, fresh=True),
             {name: self._metric(name, lanes, 0, size) for name in self.how.metrics},
             at=at,
-            precision=self.how.precision,
+            precision=self.how.precision * FROZEN_STEPS**0.5,
             draws=most // size,
         )
 

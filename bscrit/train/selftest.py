@@ -153,6 +153,8 @@ class _OneBatch:
         self._workload = workload
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_workload":  # of a copy that is still being made
+            raise AttributeError(name)
         return getattr(self._workload, name)
 
     def model(self, seed: int) -> nn.Module:

@@ -26,6 +26,7 @@ from bscrit.noise import NoiseScale, noise_scale
 START, END = 0.02, 0.2  # shares of the steps to the target
 SETTLED = 0.1  # the start is no later than this, even where samples are few
 UNEQUAL = 0.8  # quantile of F beyond which runs are taken to differ as wholes
+VAGUEST = 2.3  # half-width in ln, a factor of 10 to each side: beyond it a number says no more than a bound
 Average = Callable[[Floats, Floats, float], Floats]
 """(rates t and g (..., windows, 2), steps (windows,), batch size) -> (...,)."""
 
@@ -122,6 +123,8 @@ def average(found: Sequence[Window], batch_size: float, of: Average, ln_error: f
     reach = max(quantile(freedom) * sqrt(variance), _between_runs(found, batch_size, of, variance, freedom))
     reach = hypot(reach, 1.96 * ln_error)
     middle = value - bias
+    if reach > VAGUEST:
+        return Estimate(None, exp(middle - reach))
     return Estimate(exp(middle), exp(middle - reach), exp(middle + reach))
 
 
@@ -212,4 +215,6 @@ def ratio(one: Estimate, other: Estimate) -> Estimate:
 
 
 def estimated(scale: NoiseScale) -> Estimate:
+    if scale.value is not None and scale.low and scale.high and scale.high / scale.low > exp(2 * VAGUEST):
+        return Estimate(None, scale.low)
     return Estimate(scale.value, scale.low, scale.high)

@@ -3,34 +3,70 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from math import exp, isfinite, sqrt
 
-from bscrit.fit.noise.averages import estimated
-from bscrit.fit.noise.combine import pooled
+import numpy as np
+
+from bscrit.curve import Floats
+from bscrit.fit.noise.averages import estimated, quantile
 from bscrit.fit.result import Estimate, FrozenScale
-from bscrit.noise import FrozenNoise
+from bscrit.noise import MIN_SAMPLES, FrozenNoise, NoiseScale
 from bscrit.record import Record
+
+FEWEST_RUNS = 3
 
 
 def frozen_scales(records: Iterable[Record], metric: str, data: float | None) -> tuple[FrozenScale, ...]:
-    """One scale for each loss that was asked for, ascending; the state at a loss is taken to be the same one for
-    every seed and batch size, and what they differ by widens the interval.
+    """One scale for each loss that was asked for, the highest first: the order of training.
+
+    The ratio of the sums over all seeds and batch sizes, so that one that is not resolved counts as what it is. The
+    interval is a jackknife over the blocks of each measurement, or over runs where these differ by more.
     """
-    groups: dict[float, list[FrozenNoise]] = defaultdict(list)
+    groups: dict[float, list[list[FrozenNoise]]] = defaultdict(list)
     for record in records:
+        of_run: dict[float, list[FrozenNoise]] = defaultdict(list)
         for one in record.frozen:
-            if one.metric == metric:
-                groups[one.loss].append(one.from_data_of(data))
-    return tuple(_together(loss, groups[loss]) for loss in sorted(groups))
+            if one.metric == metric and len(one.dot) >= MIN_SAMPLES:
+                of_run[one.loss].append(one.from_data_of(data))
+        for loss, found in of_run.items():
+            groups[loss].append(found)
+    return tuple(_together(loss, groups[loss]) for loss in sorted(groups, reverse=True))
 
 
-def _together(loss: float, measured: list[FrozenNoise]) -> FrozenScale:
-    """Where one is not resolved, to leave it out would choose the low ones: then there is a bound alone."""
-    scales = [estimated(one.scale()) for one in measured]
-    if all(scale.value is not None for scale in scales):
-        scale = pooled(scales)
-    else:
-        lows = [one.low for one in scales]
-        scale = Estimate(None, min((low for low in lows if low is not None), default=None))
-        scale = scale if None not in lows else Estimate(None)
-    return FrozenScale(loss, scale, sum(one.measured_on for one in measured))
+def _together(loss: float, runs: Sequence[Sequence[FrozenNoise]]) -> FrozenScale:
+    every = [one for run in runs for one in run]
+    parts = [np.array(one.parts) for one in every]
+    whole = np.sum(parts, axis=0)
+    within = [
+        _spread(whole[:, None] + one.left - own[:, None]) for one, own in zip(every, parts, strict=True)
+    ]
+    spread = np.sum(within, axis=0)
+    freedom = sum(len(one.dot) - 1 for one in every)
+    if len(runs) >= FEWEST_RUNS:
+        of_run = np.array([np.sum([one.parts for one in run], axis=0) for run in runs]).T
+        # Left out of a mean: a sum over fewer runs would be another number.
+        between = _spread((whole[:, None] - of_run) * len(runs) / (len(runs) - 1))
+        if between[0] > spread[0]:
+            spread, freedom = between, len(runs) - 1
+    return FrozenScale(loss, _estimate(whole, spread, freedom), sum(one.measured_on for one in every))
+
+
+def _spread(left: Floats) -> Floats:
+    """(2,): jackknife variances of ln(noise/signal), inf where it has none, and of the signal."""
+    noise, signal = left
+    n = len(signal)
+    logs = np.log(noise / signal) if left.min() > 0 else np.array([0.0, np.inf])
+    values = ((logs - logs.mean()) ** 2).sum() if np.isfinite(logs).all() else np.inf
+    return (n - 1) / n * np.array([values, ((signal - signal.mean()) ** 2).sum()])
+
+
+def _estimate(whole: Floats, spread: Floats, freedom: int) -> Estimate:
+    noise, signal = (float(part) for part in whole)
+    reach, of_signal = (quantile(freedom) * sqrt(variance) for variance in spread)
+    if noise <= 0 or signal + of_signal <= 0:
+        return Estimate(None)
+    if signal - of_signal <= 0 or not isfinite(reach):
+        return Estimate(None, noise / (signal + of_signal))
+    value = noise / signal
+    return estimated(NoiseScale(value, value * exp(-reach), value * exp(reach)))

@@ -22,6 +22,7 @@ from bscrit.fit.result import Estimate, Growth
 
 FEWEST = 4
 NARROWEST = 1.5  # ratio of the losses
+VAGUE = 0.7  # half-width of the exponent's interval: beyond it there is no law to speak of
 WIDEST = 2.0  # ratio of the losses in a window: an average over more is no point of a law
 ROUNDS = 6  # of the law and the losses that it gives its windows
 
@@ -47,7 +48,8 @@ class _Point:
 
 
 def growth(several: Sequence[Runs]) -> Growth | None:
-    """The law over all windows of some batch sizes; None for too few windows, or losses that are too alike."""
+    """The law over all windows of some batch sizes; None for too few windows, losses that are too
+    alike, or an exponent that they leave open."""
     found = [point for runs in several for point in _points(runs)]
     if len(found) < FEWEST:
         return None
@@ -61,6 +63,8 @@ def growth(several: Sequence[Runs]) -> Growth | None:
         line = fit_line(np.stack([np.ones(len(x)), x], 1), y, variances)
         exponent = -float(line.beta[1])
     reach = quantile(len(x) - 2) * sqrt(float(line.covariance[1, 1]))
+    if reach > VAGUE:
+        return None
     return Growth(
         Estimate(exponent, exponent - reach, exponent + reach),
         exp(float(line.beta[0])),

@@ -8,7 +8,6 @@ from bscrit.fit.result import Estimate, NoiseVerdict
 from bscrit.fit.words import number, scale_name
 
 SAME_ORDER = 3.0
-VAGUE = 10.0  # ratio of the ends of an interval within which all would agree
 PUBLISHED = "in published tasks it is 0.05 to 8 times B_crit (McCandlish et al. 2018, table 1)"
 
 
@@ -21,23 +20,27 @@ def judged(mean: Estimate, ratio: Estimate) -> NoiseVerdict:
         return "unresolved"
     if ratio.value is None:
         return "nothing to compare"
-    if (ratio.low or ratio.value) <= 1 <= (ratio.high or ratio.value):
-        return "agrees"
-    return "same order" if abs(log(ratio.value)) <= log(SAME_ORDER) else "differs"
+    low, high = log(ratio.low or ratio.value), log(ratio.high or ratio.value)
+    near = log(SAME_ORDER)
+    if low > near or high < -near:
+        return "differs"
+    if low <= 0 <= high:
+        return "agrees" if max(-low, high) <= near else "unresolved"
+    return "same order" if abs(log(ratio.value)) <= near else "unresolved"
 
 
 def said(metric: str, verdict: NoiseVerdict, mean: Estimate, ratio: Estimate, b_crit: Estimate) -> str:
     """The verdict as a sentence."""
     name = scale_name(metric)
     if verdict == "unresolved":
+        if mean.value is not None:
+            return f"the interval of {name}/B_crit is too wide to tell: more seeds or samples would narrow it"
         return _unresolved(name, mean, b_crit)
     if verdict == "nothing to compare":
         return f"there is no B_crit to compare {name} with{_bound(mean, b_crit)}"
     value = ratio.value or 1.0
     if verdict == "agrees":
-        wide = ratio.low and ratio.high and ratio.high / ratio.low > VAGUE
-        vague = f", which spans a factor {number(ratio.high / ratio.low, 2)}" if wide else ""  # type: ignore[operator]
-        return f"{name} agrees with B_crit within the interval of their ratio{vague}"
+        return f"{name} agrees with B_crit within the interval of their ratio"
     away = f"{name} is {number(max(value, 1 / value), 2)} times {'above' if value > 1 else 'below'} B_crit"
     if verdict == "same order":
         return f"{away}: the same order{_published(metric, value)}"
@@ -48,8 +51,10 @@ def _unresolved(name: str, mean: Estimate, b_crit: Estimate) -> str:
     if mean.low is None:
         return f"{name} is not resolved: too few samples, or batches too small, to tell the gradient from its noise"
     above = b_crit.high is not None and mean.low > b_crit.high
-    beyond = ", which is above B_crit" if above else ""
-    return f"{name} is not resolved, at least {number(mean.low)}{beyond}: more samples or larger batches would tell"
+    known = f"{name} is not resolved, at least {number(mean.low)}"
+    if above:
+        return f"{known}, which is above B_crit: more samples or larger batches would tell by how much"
+    return f"{known}: more samples or larger batches would tell"
 
 
 def _bound(mean: Estimate, b_crit: Estimate) -> str:

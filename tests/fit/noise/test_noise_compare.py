@@ -114,10 +114,20 @@ def test_published_ratios_are_the_context():
     assert "0.05" not in said("hessian", "differs", Estimate(9.0), Estimate(0.1), Estimate(90.0))
 
 
-def test_an_interval_that_holds_everything_says_so():
-    wide = Estimate(1.2, 0.1, 12.0)
-    assert judged(Estimate(100.0), wide) == "agrees"
-    assert "spans a factor 120" in said("identity", "agrees", Estimate(100.0), wide, Estimate(90.0))
+@pytest.mark.parametrize(
+    ("ratio", "verdict"),
+    [
+        (Estimate(1.2, 0.1, 12.0), "unresolved"),
+        (Estimate(1.2, 0.5, 2.9), "agrees"),
+        (Estimate(0.6, 0.4, 0.9), "same order"),
+        (Estimate(0.29, 0.09, 0.99), "unresolved"),
+        (Estimate(0.1, 0.05, 0.2), "differs"),
+    ],
+)
+def test_an_interval_that_holds_everything_is_no_agreement(ratio, verdict):
+    assert judged(Estimate(100.0), ratio) == verdict
+    if verdict == "unresolved":
+        assert "too wide to tell" in said("identity", verdict, Estimate(100.0), ratio, Estimate(90.0))
 
 
 def test_without_b_crit_there_is_no_ratio():
@@ -202,7 +212,7 @@ class TestFrozen:
 
     def test_seeds_and_batch_sizes_are_put_together_at_each_loss(self):
         (one,) = with_noise(fit(TOY.b_crit), self.measured({0.5: 30.0, 0.2: 90.0})).noise
-        low, high = one.frozen
+        high, low = one.frozen
         assert (low.loss, high.loss) == (0.2, 0.5)
         for found, exact in ((low, 90.0), (high, 30.0)):
             assert found.scale.low < exact < found.scale.high
