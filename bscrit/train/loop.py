@@ -7,31 +7,27 @@ and the judge sees at each step exactly what it would have seen without the inte
 from __future__ import annotations
 
 import contextlib
-import os
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
-import numpy as np
 import torch
 
-from bscrit.curve import HEADER, Curve, curve_line
+from bscrit.curve import curve_line
 from bscrit.errors import UserError
-from bscrit.files import explaining, replacing, whole_lines, write_text
-from bscrit.noise import FROZEN_HEADER, FrozenNoise, frozen_lines, noise_line
-from bscrit.noise import HEADER as NOISE_HEADER
-from bscrit.record import Order, end, read_record
-from bscrit.train.judge import Ending, evaluation_after, judge
+from bscrit.files import replacing
+from bscrit.noise import FrozenNoise, frozen_lines, noise_line
+from bscrit.record import end
+from bscrit.train.judge import evaluation_after, judge
 from bscrit.train.lanes import Lanes
 from bscrit.train.noise import FROZEN_STEPS, Gauge
+from bscrit.train.open_trial import OpenTrial, sync, write
 from bscrit.train.schedule import factor
 from bscrit.train.workload import Workload
-from bscrit.trial import Trial
 
 T = TypeVar("T")
 CHECKPOINT_SECONDS = 20.0
@@ -53,7 +49,7 @@ def train(
     Returns:
         Whether the cohort ended; False when it was interrupted.
     """
-    cohort = _Cohort([_Lane.read(folder) for folder in folders], workload, facts)
+    cohort = _Cohort([OpenTrial.read(folder) for folder in folders], workload, facts)
     with contextlib.ExitStack() as open_files:
         cohort.start(open_files)
         while cohort.live:
@@ -65,60 +61,10 @@ def train(
     return True
 
 
-@dataclass
-class _Lane:
-    """One trial's folder while it is open."""
-
-    folder: Path
-    trial: Trial
-    order: Order
-    ending: Ending | None = None
-    rows: list[tuple[float, float, float, float]] = field(default_factory=list)
-    curve_file: IO[str] | None = None
-    noise_file: IO[str] | None = None
-    frozen_file: IO[str] | None = None
-
-    @classmethod
-    def read(cls, folder: Path) -> _Lane:
-        record = read_record(folder)
-        assert record is not None, "the sweep begins a folder before it hands it over"
-        lane = cls(folder, record.trial, record.order)
-        lane.ending = Ending(record.status, record.reason) if record.finished else None
-        c = record.curve
-        lane.rows = list(zip(c.steps, c.examples, c.loss, c.seconds, strict=True))
-        return lane
-
-    def begin(self, step: int, files: contextlib.ExitStack) -> None:
-        """Open the streams, cut back to what was known before update number `step`."""
-        self.rows = [row for row in self.rows if row[0] <= step]
-        self.curve_file = files.enter_context(_stream(self.folder / "curve.csv", HEADER, step))
-        if self.order.noise is not None:
-            self.noise_file = files.enter_context(_stream(self.folder / "noise.csv", NOISE_HEADER, step - 1))
-            if self.order.noise.losses:
-                self.frozen_file = files.enter_context(
-                    _stream(self.folder / "frozen.csv", FROZEN_HEADER, step)
-                )
-
-    def fail(self, error: Exception) -> None:
-        """Close the folder after an exception of this lane's own."""
-        self.ending = Ending("failed", f"{type(error).__name__}: {error}")
-        with explaining(self.folder), (self.folder / "log.txt").open("a", encoding="utf-8") as log:
-            log.writelines(traceback.format_exception(error))
-        end(self.folder, self.ending.status, self.ending.reason, {})
-
-    def curve(self, step: float) -> Curve:
-        table = np.array([row for row in self.rows if row[0] <= step], dtype=float).reshape(-1, 4)
-        return Curve(*table.T)
-
-    @property
-    def last(self) -> float:
-        return self.rows[-1][0] if self.rows else -1.0
-
-
 class _Cohort:
     """The lanes of one order, those that still train and those that have ended."""
 
-    def __init__(self, lanes: Sequence[_Lane], workload: Workload, facts: Mapping[str, Any]) -> None:
+    def __init__(self, lanes: Sequence[OpenTrial], workload: Workload, facts: Mapping[str, Any]) -> None:
         self.lanes = list(lanes)
         self.order = lanes[0].order
         self.trial = lanes[0].trial
@@ -174,9 +120,9 @@ class _Cohort:
             "lanes": self.stack.state_dict(),
         }
         for row in self.live:
-            _sync(self.lanes[row].curve_file)
-            _sync(self.lanes[row].noise_file)
-            _sync(self.lanes[row].frozen_file)
+            sync(self.lanes[row].curve_file)
+            sync(self.lanes[row].noise_file)
+            sync(self.lanes[row].frozen_file)
         with replacing(self.checkpoint) as stream:
             try:
                 torch.save(state, stream)
@@ -205,7 +151,7 @@ class _Cohort:
             line = curve_line(
                 self.steps, examples, float(loss), self.trial.batch_size, self._lr(lane), seconds
             )
-            _write(lane.curve_file, line, lane.folder / "curve.csv")
+            write(lane.curve_file, line, lane.folder / "curve.csv")
         if self.gauge is not None and self.gauge.how.losses:
             self._freeze(self.gauge)
         self._judge()
@@ -222,7 +168,7 @@ class _Cohort:
                 kept.append(place)
                 continue
             lane.ending = ending
-            _sync(lane.curve_file)
+            sync(lane.curve_file)
             end(lane.folder, ending.status, ending.reason, {**self.facts, **self._facts()})
         self._keep(kept)
 
@@ -286,7 +232,7 @@ class _Cohort:
             for row, sample in zip(self.live, samples, strict=True):
                 lane = self.lanes[row]
                 line = noise_line(self.steps, examples, metric, *sample)
-                _write(lane.noise_file, line, lane.folder / "noise.csv")
+                write(lane.noise_file, line, lane.folder / "noise.csv")
         self.next_noise = gauge.how.after(self.steps)
 
     def _freeze(self, gauge: Gauge) -> None:
@@ -300,7 +246,7 @@ class _Cohort:
             with self._timed():
                 found = self._frozen(gauge, place, row)
             lines = [frozen_lines(replace(one, loss=asked)) for asked in passed for one in found]
-            _write(lane.frozen_file, "".join(lines), lane.folder / "frozen.csv")
+            write(lane.frozen_file, "".join(lines), lane.folder / "frozen.csv")
 
     def _frozen(self, gauge: Gauge, place: int, row: int) -> list[FrozenNoise]:
         """Measurements of a copy of one lane at this step and the next few.
@@ -337,40 +283,12 @@ class _Cohort:
             "micro_batch": self.stack.micro_batch or self.trial.batch_size,
         }
 
-    def _lr(self, lane: _Lane) -> float:
+    def _lr(self, lane: OpenTrial) -> float:
         return lane.trial.lr * factor(self.trial.schedule, max(self.steps - 1, 0), self.trial.batch_size)
 
     def _elapsed(self) -> float:
         """Seconds of training and evaluation, without those of measuring."""
         return self.seconds + time.monotonic() - self.began - (self.noise_seconds - self.noise_before)
-
-
-@contextlib.contextmanager
-def _stream(path: Path, header: str, step: float) -> Any:
-    """A file to append to, holding the header and its whole lines up to `step`."""
-    kept = [line for line in whole_lines(path)[1:] if _step(line) <= step]
-    write_text(path, "\n".join([header, *kept]) + "\n")
-    with path.open("a", buffering=1, encoding="utf-8") as stream:
-        yield stream
-
-
-def _step(line: str) -> float:
-    try:
-        return float(line.partition(",")[0])
-    except ValueError:
-        return float("inf")
-
-
-def _write(stream: IO[str] | None, line: str, path: Path) -> None:
-    assert stream is not None
-    with explaining(path):
-        stream.write(line)
-
-
-def _sync(stream: IO[str] | None) -> None:
-    if stream is not None:
-        stream.flush()
-        os.fsync(stream.fileno())
 
 
 def _load(path: Path) -> dict[str, Any] | None:

@@ -101,7 +101,7 @@ def test_killed_anywhere_it_goes_on_bit_for_bit(tmp_path, order, monkeypatch):
     for kill in range(25):
         folders = begun(tmp_path / f"b{kill}", order)
         writes, last = itertools.count(), int(rng.integers(1, 240))
-        for name in ("_write", "end", "_sync"):
+        for name in ("write", "end", "sync"):
             monkeypatch.setattr(loop, name, _killing(getattr(loop, name), writes, last))
         with pytest.raises(Killed):
             train(folders, workload(), {})
