@@ -19,6 +19,7 @@ from bscrit.curve import Floats
 from bscrit.files import whole_lines
 
 MIN_SAMPLES = 4
+LARGEST = 1e100  # beyond it, no squared norm can be squared once more
 MOST_BLOCKS = 24
 HEADER = "step,examples,metric,n_small,sq_small,n_big,sq_big"
 FROZEN_HEADER = "step,ahead,examples,loss,metric,block,block_examples,n_small,sq_small,n_big,sq_big,dot"
@@ -178,7 +179,12 @@ def read_noise(path: Path) -> dict[str, NoiseSamples]:
     found = {}
     for metric, by_step in rows.items():
         table = np.array([by_step[step] for step in sorted(by_step)]).reshape(-1, 6)
-        finite = np.isfinite(table).all(axis=1) & (table[:, 4] > table[:, 2]) & (table[:, 2] > 0)
+        finite = (
+            (np.abs(table) < LARGEST).all(axis=1)
+            & (table[:, 0] >= 0)
+            & (table[:, 4] > table[:, 2])
+            & (table[:, 2] > 0)
+        )
         found[metric] = NoiseSamples.of(table[finite].T, metric, int((~finite).sum()))
     return found
 
@@ -191,7 +197,12 @@ def read_frozen(path: Path) -> tuple[FrozenNoise, ...]:
             step, ahead, _, loss, block, *_, dot = row = [float(cell) for cell in (*cells[:4], *cells[5:])]
         except ValueError:
             continue
-        if np.isfinite(row[:-1]).all() and not np.isinf(dot):
+        if (
+            all(abs(value) < LARGEST for value in row[:-1])
+            and not abs(dot) >= LARGEST
+            and step >= 0
+            and loss > 0
+        ):
             groups.setdefault((step, ahead, loss, cells[4]), {})[block] = row
     found = []
     for (step, ahead, loss, metric), blocks in sorted(groups.items()):

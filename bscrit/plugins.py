@@ -58,12 +58,6 @@ def workload_problem(use: str, folder: Path) -> tuple[str, str] | None:
     return None
 
 
-def workload_file(use: str, folder: Path) -> Path | None:
-    """The source file of a user's own class, None for a built-in one or where there is none."""
-    module, colon, _ = use.partition(":")
-    return (_find_module(module, [str(folder)]) or _find_module(module, None)) if colon else None
-
-
 def _find_module(module: str, path: Sequence[str] | None) -> Path | None:
     """The file of a module by its dotted name; parents are searched by path, so nothing is imported."""
     spec = None

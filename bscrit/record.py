@@ -24,7 +24,7 @@ from bscrit.files import whole_json, write_json
 from bscrit.noise import FrozenNoise, NoiseSamples, read_frozen, read_noise
 from bscrit.trial import FINISHED, Status, Trial
 
-SCHEMA = 1
+SCHEMA = 2
 Role = Literal["search", "measure"]
 STATUSES = get_args(Status)
 Made = TypeVar("Made")

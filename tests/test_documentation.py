@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from bscrit.noise import HEADER
 from bscrit.spec import parse_spec
 
 ROOT = Path(__file__).parents[1]
@@ -46,6 +47,9 @@ def test_every_command_of_the_readme_runs(tmp_path: Path):
     shutil.copytree(ROOT / "sweeps", tmp_path / "sweeps")
     (tmp_path / "bscrit").symlink_to(ROOT / "bscrit")
     (tmp_path / "runs.csv").write_text("batch_size,steps\n64,4000\n256,1250\n1024,570\n4096,400\n16384,360\n")
+    (tmp_path / "noise.csv").write_text(
+        HEADER + "\n" + "".join(f"{20 * k},0,identity,4,9,16,6\n" for k in range(30))
+    )
     stand_ins = {"results/x": "results/digits", "old.json": "results/digits/fit.json"}
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     for command in commands(README):
@@ -80,8 +84,9 @@ def test_every_toml_block_is_a_spec(tmp_path: Path):
     (tmp_path / "my_module.py").write_text("class MyWorkload: pass\n")
     blocks = toml_blocks(README)
     assert blocks
+    whole = tomllib.loads(blocks[0])
     for block in blocks:
-        spec = parse_spec(tomllib.loads(block), folder=tmp_path)
+        spec = parse_spec({**whole, **tomllib.loads(block)}, folder=tmp_path)  # others show one table
         assert spec.optimizer_at(64)["beta2"] == pytest.approx(0.99)
         assert spec.optimizer_at(4096)["beta2"] == 0.9
 

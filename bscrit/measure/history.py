@@ -111,7 +111,11 @@ class History:
                 trouble = f"{self.file.path} can't be written any more: {error.strerror or error}"
                 self.file = None
         if log and self.log is not None:
-            self.log(self._tracked(), step)
+            try:
+                self.log(self._tracked(), step)
+            except Exception as error:  # whatever a tracker does, training goes on
+                trouble = trouble or f"log raised {type(error).__name__}: {error}; nothing is logged any more"
+                self.log = None
         return trouble
 
     def reading(self, last: int | None = None, since: int | None = None) -> NoiseReading:
@@ -177,7 +181,10 @@ class NoiseFile:
         Args:
             step: at which a run goes on: lines from there on are of a branch that is lost. None for a new run.
         """
+        path = path.resolve()  # what a link leads to, and not the link, is written
         self.path, self.metric = path, metric
+        if path.exists() and not path.is_file():
+            raise UserError(str(path), "is no file to write samples into", "choose another path")
         lines = whole_lines(path) if path.exists() else []
         if lines and lines[0] != HEADER:
             raise UserError(

@@ -154,6 +154,13 @@ def _facts_errors(spec: Spec, facts: Preflight) -> Iterator[UserError]:
             "use more data",
         )
     largest = max(candidates, default=1)
+    high = [f"{loss:g}" for loss in spec.noise.at_losses if facts.untrained_loss <= loss]
+    if high and spec.noise.source != "none":
+        yield UserError(
+            source.where("noise", "at_losses"),
+            f"{_some(high)} is met before training: the untrained model's loss is {facts.untrained_loss:.4g}",
+            f"choose losses below {facts.untrained_loss:.4g}",
+        )
     split = compute.micro_batch is not None and compute.micro_batch < largest
     if split and not facts.splits:
         yield UserError(

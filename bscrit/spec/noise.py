@@ -45,7 +45,7 @@ class NoiseTable(Table):
     every: Annotated[int, Whole(low=1)] = Field(
         default=10, description="Fewest steps from one noise sample to the next."
     )
-    spacing: Annotated[float, Real(low=0)] = Field(
+    spacing: Annotated[float, Real(low=0, high=10)] = Field(
         default=0.05,
         description="Steps from one noise sample to the next as a share of the steps so far, where that is more.",
     )
@@ -57,7 +57,7 @@ class NoiseTable(Table):
     precision: Annotated[float, Real(low=0, high=1, open_low=True)] = Field(
         default=0.1, description="Half-width of the interval, relative, at which a frozen measurement ends."
     )
-    max_examples: Annotated[int, Whole(low=64)] = Field(
+    max_examples: Annotated[int, Whole(low=128)] = Field(
         default=32_768,
         description="Most examples that one frozen measurement may take, of each run and at each loss.",
     )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
+import itertools
+import platform
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +14,7 @@ from typing import Any
 import bscrit
 from bscrit.errors import UserError, UserErrors
 from bscrit.files import whole_json, write_json, write_text
-from bscrit.plugins import workload_file
+from bscrit.plugins import BUILT_IN_WORKLOADS
 from bscrit.preflight import Preflight
 from bscrit.spec import Spec, check
 from bscrit.sweep.executors import Answer, Executor
@@ -38,8 +41,7 @@ def look(
         UserErrors: everything that the facts show to be wrong with the spec.
     """
     file = out / "preflight.json"
-    known = whole_json(file)
-    before = None if known is None else Preflight.from_dict(known)
+    before = _before(file)
     view.note("looking at the workload")
     stamps = _stamps(spec)
     executor.submit({"call": "preflight", "request": _request(spec)})
@@ -67,20 +69,27 @@ def look(
 
 
 def seen(spec: Spec, out: Path) -> Preflight | None:
-    """The facts of an earlier look, where a new one would find the same.
+    """The facts of an earlier look, where a new one would find the same; None where it may not.
 
-    That is: the same request to the same versions, and neither the file of a class nor any file or folder that
-    the workload's settings name has changed in size or time. None where something may have.
+    That is: a built-in workload (what a class of the user's rests on cannot be known from outside), the same
+    request to the same versions, and no file or folder that its settings name has changed in size or time.
     """
-    known = whole_json(out / "preflight.json")
-    if known is None:
+    before = _before(out / "preflight.json")
+    if before is None or spec.workload.use not in BUILT_IN_WORKLOADS:
         return None
-    before = Preflight.from_dict(known)
     same = before.request == _request(spec) and before.stamps == _stamps(spec)
     if not same or any(before.versions.get(name) != version for name, version in _versions()):
         return None
     write_text(out / "spec.toml", spec.source.to_toml())
     return None if check(spec, before)[0] else before
+
+
+def _before(file: Path) -> Preflight | None:
+    """What an earlier look found; None for what is not there, torn, or of another version."""
+    try:
+        return Preflight.from_dict(whole_json(file) or {})
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
 
 
 def _request(spec: Spec) -> dict[str, Any]:
@@ -101,7 +110,8 @@ def _request(spec: Spec) -> dict[str, Any]:
 
 def _versions() -> Iterator[tuple[str, str]]:
     yield "bscrit", bscrit.__version__
-    for name in ("torch", "numpy"):
+    yield "python", platform.python_version()
+    for name in ("torch", "numpy", "scikit-learn"):
         try:
             yield name, importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
@@ -109,15 +119,16 @@ def _versions() -> Iterator[tuple[str, str]]:
 
 
 def _stamps(spec: Spec) -> Mapping[str, list[int]]:
-    """Size and time of every file that the workload is known to rest on."""
-    named = [value for value in spec.workload.settings.values() if isinstance(value, str)]
-    places = [workload_file(spec.workload.use, spec.workload.folder)]
-    places += [folder / value for value in named for folder in (Path(), spec.workload.folder)]
+    """Size and time of every file that a built-in workload's settings name."""
+    if spec.workload.use not in BUILT_IN_WORKLOADS:
+        return {}
+    named = [value for value in spec.workload.settings.values() if isinstance(value, str) and value]
     found = {}
-    for place in places:
-        for file in _files(place) if place is not None else ():
-            state = file.stat()
-            found[str(file)] = [state.st_size, state.st_mtime_ns]
+    for place in (folder / value for value in named for folder in (Path(), spec.workload.folder)):
+        for file in _files(place):
+            with contextlib.suppress(OSError):
+                state = file.stat()
+                found[str(file)] = [state.st_size, state.st_mtime_ns]
     return found
 
 
@@ -125,7 +136,7 @@ def _files(place: Path) -> list[Path]:
     """A file itself, the files of a folder; a name too long for a path is none."""
     try:
         if place.is_dir():
-            return [file for file in sorted(place.rglob("*"))[:MOST_FILES] if file.is_file()]
+            return sorted(file for file in itertools.islice(place.rglob("*"), MOST_FILES) if file.is_file())
         return [place] if place.is_file() else []
     except (OSError, ValueError):
         return []

@@ -258,7 +258,7 @@ class _Cohort:
         copy.load_state_dict(self.stack.state_dict([place]))
         at = (self.steps, self.steps * self.trial.batch_size, inf)
         for ahead in range(FROZEN_STEPS):
-            found += [replace(one, ahead=ahead) for one in gauge.frozen(copy, at)]
+            found += [replace(one, ahead=ahead) for one in gauge.frozen(copy, at, ahead)]
             step = self.steps + ahead
             copy.step(step, factor(self.trial.schedule, step, self.trial.batch_size))
         return found

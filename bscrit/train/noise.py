@@ -23,7 +23,8 @@ from bscrit.record import Measurement
 from bscrit.train.batching import map_tensors, stacked, tensors_of
 from bscrit.train.lanes import Lanes, cut, restored
 
-FRESH, FRESH_CURVATURE = 1_000_000_007, 2_000_000_014  # added to a seed: below 2^32, as some generators want
+FRESH = 1_000_000_007  # added to a seed once or twice: below 2^32, as some generators want
+MOST_SIZES = 10_000_000
 FROZEN_BATCH = 256
 FROZEN_STEPS = 4
 
@@ -35,12 +36,13 @@ class Gauge:
         self.how = how
         self._examples: Examples | None = None
 
-    def sums(self, lanes: Lanes, step: int, *, size: int | None = None, fresh: bool = False) -> Sums:
+    def sums(self, lanes: Lanes, step: int, *, size: int | None = None, apart: int = 0) -> Sums:
         """Squared gradient norms of groups of the batch of update number `step`, and of their mean.
 
         Args:
             size: of the batch; that of the updates by default.
-            fresh: measure on data that are drawn apart from those of the updates.
+            apart: other than 0, measure on data that are drawn apart from those of the updates, and of other
+                numbers.
 
         Raises:
             UserError: a workload whose loss is not a sum over examples.
@@ -52,36 +54,43 @@ class Gauge:
                 'measure no noise: [noise] source = "none"',
             )
         size = lanes.batch_size if size is None else size
-        sums = Sums(len(lanes), {name: self._metric(name, lanes, step, size) for name in self.how.metrics})
+        sums = Sums(
+            len(lanes), {name: self._metric(name, lanes, step, size, apart) for name in self.how.metrics}
+        )
         with restored(lanes.stack.buffers):
-            batches = lanes.batches(step, size, FRESH if fresh else 0)
+            batches = lanes.batches(step, size, apart)
             if self.how.source == "examples":
                 self._add_examples(sums, lanes, batches)
             else:
                 _add_parts(sums, lanes, batches, min(self.how.parts, size), step)
         return sums
 
-    def frozen(self, lanes: Lanes, at: tuple[float, float, float]) -> list[FrozenNoise]:
+    def frozen(self, lanes: Lanes, at: tuple[float, float, float], number: int = 0) -> list[FrozenNoise]:
         """The noise of one lane on fresh data, its parameters as they are: one measurement per metric.
+
+        Measurements of other numbers and batch sizes are of other data, so that they may be added up.
 
         It is one of FROZEN_STEPS that share the examples, and that together have the precision. From a data set each
         example is taken once at most, as the same examples in two blocks would pass for signal.
         """
         share = self.how.max_examples // FROZEN_STEPS
         most = min(lanes.workload.examples or share, share)
-        size = max(2, min(max(FROZEN_BATCH, lanes.batch_size), most // BLOCKS))
+        size = min(max(FROZEN_BATCH, lanes.batch_size), most // BLOCKS)
+        if size < 2:
+            return []  # a data set of a handful of examples
+        apart = FRESH + number + FROZEN_STEPS * (lanes.batch_size % MOST_SIZES)
         return measure_frozen(
-            lambda draw: self.sums(lanes, draw, size=size, fresh=True),
-            {name: self._metric(name, lanes, 0, size) for name in self.how.metrics},
+            lambda draw: self.sums(lanes, draw, size=size, apart=apart),
+            {name: self._metric(name, lanes, 0, size, apart) for name in self.how.metrics},
             at=at,
             precision=self.how.precision * FROZEN_STEPS**0.5,
             draws=most // size,
         )
 
-    def _metric(self, name: str, lanes: Lanes, step: int, size: int) -> Metric:
+    def _metric(self, name: str, lanes: Lanes, step: int, size: int, apart: int) -> Metric:
         if name == "hessian":
             # The product of a gradient with the Hessian of its own batch has another mean.
-            return hessian(_curvature(lanes, lanes.batches(step, size, FRESH_CURVATURE), size, step))
+            return hessian(_curvature(lanes, lanes.batches(step, size, FRESH + apart), size, step))
         return _adam(lanes) if name == "adam" else identity
 
     def _add_examples(self, sums: Sums, lanes: Lanes, batches: list[Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import platform
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -59,7 +60,15 @@ def versions() -> dict[str, str]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,
+        "scikit-learn": _installed("scikit-learn"),
     }
+
+
+def _installed(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 def _facts(request: Mapping[str, Any], workload: Workload, device: str) -> Preflight:

@@ -4,38 +4,31 @@ import json
 from dataclasses import replace
 
 import pytest
-from inprocess import InProcess, Silent, small_spec
+from inprocess import InProcess, Silent
 
 from bscrit.preflight import Preflight
 from bscrit.spec import parse_spec
 from bscrit.sweep.look import look, seen
 
-MODULE = """
-from bscrit.workloads.quadratic import Quadratic
 
-class Mine(Quadratic):
-    def __init__(self, data, **settings):
-        super().__init__(**settings)
-"""
-
-
-def own_spec(folder, **settings):
-    spec = small_spec()
+def text_spec(folder, **settings):
+    """A small language model on the files that its settings name."""
+    small = {"layers": 1, "width": 8, "heads": 1, "sequence": 8, "validation_tokens": 64}
     tables = {
-        "workload": {"use": "mine:Mine", "data": "text", "dimensions": 5, **settings},
-        "sweep": {"batch_sizes": [4, 16], "targets": [0.2], "max_examples": 10**5},
+        "workload": {"use": "language", "data": "text", **small, **settings},
+        "sweep": {"batch_sizes": [4, 16], "targets": [4.0], "max_examples": 10**5},
         "noise": {"source": "none"},
+        "compute": {"lanes": "loop"},
     }
-    return parse_spec(tables, name=spec.name, folder=folder)
+    return parse_spec(tables, name="spec", folder=folder)
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A spec's folder with a class of the user's and the data that its settings name."""
+    """A spec's folder with the data that its settings name."""
     folder = tmp_path / "specs"
     (folder / "text").mkdir(parents=True)
-    (folder / "mine.py").write_text(MODULE)
-    (folder / "text" / "a.txt").write_text("one")
+    (folder / "text" / "a.txt").write_text("all work and no play " * 50)
     monkeypatch.syspath_prepend(str(folder))
     return folder
 
@@ -43,32 +36,32 @@ def folder(tmp_path, monkeypatch):
 @pytest.fixture
 def looked(folder, tmp_path):
     """The folder of results after one look."""
-    found = look(own_spec(folder), tmp_path, InProcess(), Silent())
-    assert seen(own_spec(folder), tmp_path) == found
+    found = look(text_spec(folder), tmp_path, InProcess(), Silent())
+    assert seen(text_spec(folder), tmp_path) == found
     return tmp_path
 
 
 def test_without_a_look_nothing_was_seen(folder, tmp_path):
-    assert seen(own_spec(folder), tmp_path) is None
+    assert seen(text_spec(folder), tmp_path) is None
 
 
 def test_another_question_wants_another_look(looked, folder):
-    assert seen(own_spec(folder, dimensions=6), looked) is None
+    assert seen(text_spec(folder, width=16), looked) is None
 
 
-@pytest.mark.parametrize("name", ["mine.py", "text/a.txt", "text/b.txt"])
+@pytest.mark.parametrize("name", ["text/a.txt", "text/b.txt"])
 def test_a_file_that_changed_wants_another_look(looked, folder, name):
     with (folder / name).open("a") as stream:
         stream.write("# more")
-    assert seen(own_spec(folder), looked) is None
+    assert seen(text_spec(folder), looked) is None
 
 
-@pytest.mark.parametrize("package", ["bscrit", "torch"])
+@pytest.mark.parametrize("package", ["bscrit", "torch", "python"])
 def test_another_version_wants_another_look(looked, folder, package):
     file = looked / "preflight.json"
     facts = Preflight.from_dict(json.loads(file.read_text()))
     file.write_text(json.dumps(replace(facts, versions={**facts.versions, package: "0.0"}).to_dict()))
-    assert seen(own_spec(folder), looked) is None
+    assert seen(text_spec(folder), looked) is None
 
 
 def test_facts_of_an_older_version_want_another_look(looked, folder):
@@ -76,4 +69,24 @@ def test_facts_of_an_older_version_want_another_look(looked, folder):
     facts = json.loads(file.read_text())
     del facts["request"], facts["stamps"]
     file.write_text(json.dumps(facts))
-    assert seen(own_spec(folder), looked) is None
+    assert seen(text_spec(folder), looked) is None
+
+
+@pytest.mark.parametrize("content", ["[]", "3", "{}", '{"backends": []}', '{"backends": {}, "odd": 1}', "{"])
+def test_what_is_no_preflight_wants_another_look(looked, folder, content):
+    (looked / "preflight.json").write_text(content)
+    assert seen(text_spec(folder), looked) is None
+    assert look(text_spec(folder), looked, InProcess(), Silent()) is not None
+
+
+def test_what_a_class_of_the_users_rests_on_is_not_known(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(
+        "from bscrit.workloads.quadratic import Quadratic\n\nclass Mine(Quadratic): ...\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    tables = {"batch_sizes": [4, 16], "targets": [0.2], "max_examples": 10**5}
+    spec = parse_spec(
+        {"workload": {"use": "mine:Mine"}, "sweep": tables, "noise": {"source": "none"}}, folder=tmp_path
+    )
+    look(spec, tmp_path, InProcess(), Silent())
+    assert seen(spec, tmp_path) is None

@@ -25,7 +25,7 @@ NETWORK = replace(
     lanes=((0.05, 0), (0.05, 1), (0.2, 2)),
     targets=(0.5,),
     max_steps=60,
-    noise=Measurement(every=7, metrics=("identity", "hessian"), losses=(1.22,), max_examples=64),
+    noise=Measurement(every=7, metrics=("identity", "hessian"), losses=(1.22,), max_examples=128),
 )
 
 

@@ -30,6 +30,8 @@ def is_noise(source: Any) -> bool:
     if not isinstance(source, str | Path):
         return False
     try:
+        if not Path(source).is_file():  # a pipe can be read once only
+            return False
         with Path(source).open("rb") as stream:
             return stream.readline(200).decode("utf-8-sig", "replace").strip() == HEADER
     except (OSError, ValueError):  # its reader says what is wrong with it

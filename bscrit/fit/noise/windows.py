@@ -179,9 +179,11 @@ def _around(samples: NoiseSamples, others: Sequence[NoiseSamples]) -> Floats:
     index = np.arange(n)
     side = np.clip(np.minimum(index, n - 1 - index), 1, NEIGHBOURS)
     low, high = np.maximum(index - side, 0), np.minimum(index + side + 1, n)
-    sums = np.concatenate([[0.0], np.cumsum(norms / norms.max())])
-    found = norms.max() * (sums[high] - sums[low] - norms / norms.max()) / (high - low - 1)
-    return np.asarray(np.maximum(found, 1e-12 * norms.max()))
+    largest = max(float(norms.max()), np.finfo(float).tiny)
+    shares = norms / largest
+    sums = np.concatenate([[0.0], np.cumsum(shares)])
+    found = (sums[high] - sums[low] - shares) / (high - low - 1)
+    return np.asarray(largest * np.maximum(found, 1e-12))
 
 
 def _blocks(tables: Sequence[Floats], low: float, high: float) -> tuple[Floats, NDArray[np.intp]]:
