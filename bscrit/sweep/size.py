@@ -203,7 +203,7 @@ class BatchSize:
         lr, steps = rate.lr, rate.steps
         done = self._measured(targets[-1])
         last = [record for record in done if record.trial.lr == done[-1].trial.lr]
-        lost = [record for record in last if record.status in ("diverged", "stopped")]
+        lost = any(r.status in ("diverged", "stopped") for r in last) or _apart(last, targets[-1])
         retreats = len({record.trial.lr for record in done}) - 1
         if lost and retreats < MAX_RETREATS and self.spec.learning_rate.tune == "race":
             lr = float(f"{last[0].trial.lr / RETREAT:.3g}")
@@ -315,6 +315,12 @@ class BatchSize:
         """Steps of the best lane of the search so far."""
         lanes = [_lane(record, target) for record in self._searched(target)]
         return min((lane.steps for lane in lanes if lane.kind == "met"), default=math.inf)
+
+
+def _apart(records: Sequence[Record], target: float) -> bool:
+    """Whether each run met the target, but their mean never did: near the edge, when one is down others are up."""
+    met = bool(records) and all(record.status == "reached" for record in records)
+    return met and meet([record.curve for record in records], target, confirmed=False) is None
 
 
 def _lane(record: Record, target: float) -> Lane:

@@ -1,0 +1,69 @@
+"""The workloads that benchmarks sweep, and the stored references of their critical batch sizes."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bscrit.spec import Spec, read_spec
+
+HERE = Path(__file__).resolve().parent
+FOLDER = HERE / "references"
+NAMES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "digits": ("sweeps/digits.toml", ()),
+    "digits-cnn": ("sweeps/digits.toml", ("workload.model=cnn",)),
+    "text": ("sweeps/text.toml", ()),
+    "quadratic": ("sweeps/quadratic.toml", ()),
+}
+
+
+def named(name: str) -> Spec:
+    """The spec of a benchmark."""
+    path, overrides = NAMES[name]
+    return read_spec(HERE.parent / path, overrides)
+
+
+def identity(spec: Spec) -> dict[str, Any]:
+    """What of a spec a reference belongs to: what is trained, at which batch sizes, and how far."""
+    optimizers = {str(size): spec.optimizer_at(size) for size in spec.sweep.batch_sizes}
+    distinct = list(map(dict, {tuple(one.items()) for one in optimizers.values()}))
+    return {
+        "workload": {"use": spec.workload.use, **spec.workload.settings},
+        "optimizer": distinct[0] if len(distinct) == 1 else optimizers,
+        "batch_sizes": list(spec.sweep.batch_sizes),
+        "schedule": spec.schedule_at(spec.sweep.batch_sizes[0]),
+        "targets": list(spec.sweep.targets),
+        "dtype": spec.compute.dtype,
+    }
+
+
+def stored(name: str, fingerprint: str = "") -> dict[str, Any] | None:
+    """The stored reference, None where there is none of the spec as it is today, or of data with this fingerprint."""
+    path = FOLDER / f"{name}.json"
+    if not path.exists():
+        return None
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    same = found["spec"] == identity(named(name)) and fingerprint in ("", found["fingerprint"])
+    return found if same else None
+
+
+def store(path: Path, told: Mapping[str, Any]) -> None:
+    """Write a reference as JSON, each list of numbers on one line."""
+    text = json.dumps(told, indent=1, allow_nan=False)
+    path.write_text(
+        re.sub(r"\[[^][{}]*\]", lambda row: " ".join(row[0].split()), text) + "\n", encoding="utf-8"
+    )
+
+
+def machine() -> str:
+    """The processor's name and the cores that this process may use."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{name or platform.processor() or platform.machine()}, {cores} cores, {platform.system()}"
