@@ -147,8 +147,8 @@ def test_a_copy_of_a_trial_is_no_second_run(tmp_path, records):
 @pytest.mark.parametrize(
     ("file", "text"),
     [
-        ("status.json", '{"schema": 1, "status": "reached", "facts": null}'),
-        ("status.json", '{"schema": 1, "status": "lost", "reason": "", "facts": {}}'),
+        ("status.json", '{"schema": 2, "status": "reached", "facts": null}'),
+        ("status.json", '{"schema": 2, "status": "lost", "reason": "", "facts": {}}'),
         ("status.json", "[" * 100_000),
         ("curve.csv", HEADER + "\n" + "9" * 400 + ",1,0.1,4,0.1,0\n"),
         ("noise.csv", "step,examples,metric,n_small,sq_small,n_big,sq_big\n" + "0,0,identity,4,1,4,1\n" * 9),
@@ -168,7 +168,7 @@ def test_a_damaged_file_costs_its_own_trial_at_most(tmp_path, records, file, tex
         ("trial.json", {"batch_size": 0}),
         ("trial.json", {"batch_size": "four"}),
         ("order.json", {"new": 1}),
-        ("status.json", {"schema": 2}),
+        ("status.json", {"schema": 3}),
     ],
 )
 def test_identity_that_this_version_did_not_write_is_named(tmp_path, records, file, change):

@@ -80,13 +80,14 @@ def test_what_is_no_preflight_wants_another_look(looked, folder, content):
 
 
 def test_what_a_class_of_the_users_rests_on_is_not_known(tmp_path, monkeypatch):
-    (tmp_path / "mine.py").write_text(
+    (tmp_path / "seen_from_outside.py").write_text(
         "from bscrit.workloads.quadratic import Quadratic\n\nclass Mine(Quadratic): ...\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     tables = {"batch_sizes": [4, 16], "targets": [0.2], "max_examples": 10**5}
     spec = parse_spec(
-        {"workload": {"use": "mine:Mine"}, "sweep": tables, "noise": {"source": "none"}}, folder=tmp_path
+        {"workload": {"use": "seen_from_outside:Mine"}, "sweep": tables, "noise": {"source": "none"}},
+        folder=tmp_path,
     )
     look(spec, tmp_path, InProcess(), Silent())
     assert seen(spec, tmp_path) is None
