@@ -43,7 +43,7 @@ class NoiseTable(Table):
         default=4, description="Parts into which a batch is split for a noise sample."
     )
     every: Annotated[int, Whole(low=1)] = Field(
-        default=10, description="Fewest steps from one noise sample to the next."
+        default=15, description="Fewest steps from one noise sample to the next."
     )
     spacing: Annotated[float, Real(low=0, high=10)] = Field(
         default=0.05,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from bscrit.spec import Spec
 
 SEARCH_SEED = 500_000  # above those of the measurement, so that none is tuned on and measured on
-NOISE_SAMPLES = 8  # of a run at least
+NOISE_SAMPLES = 7  # of a run at least
 CAP = 2.0  # times the steps of the search: a repeat beyond it wanders at the edge of stability
 PATIENCE = 1.6  # times the steps of a smaller batch size: a larger one never needs more
 SHARED = 0.04
