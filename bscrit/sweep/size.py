@@ -318,9 +318,15 @@ class BatchSize:
 
 
 def _apart(records: Sequence[Record], target: float) -> bool:
-    """Whether each run met the target, but their mean never did: near the edge, when one is down others are up."""
-    met = bool(records) and all(record.status == "reached" for record in records)
-    return met and meet([record.curve for record in records], target, confirmed=False) is None
+    """Whether runs of one cohort all met the target, but their mean never did: near the edge, when one is down
+    others are up.
+    """
+    cohorts = [[r for r in records if r.order == order] for order in {record.order for record in records}]
+    return any(
+        all(record.status == "reached" for record in cohort)
+        and meet([record.curve for record in cohort], target, confirmed=False) is None
+        for cohort in cohorts
+    )
 
 
 def _lane(record: Record, target: float) -> Lane:
