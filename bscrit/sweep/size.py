@@ -92,7 +92,7 @@ class BatchSize:
         """
         if self._measured(target):
             return False
-        others = {record.order.targets[-1] for record in self._serving(target)}
+        others = {r.order.targets[-1] for r in self._serving(target) if r.order.targets[-1] < target}
         lrs = [*failed, *(self._measured(other)[-1].trial.lr for other in others)]
         return any(self._shares(rate, lr) for lr in lrs)
 
