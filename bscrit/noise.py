@@ -61,13 +61,13 @@ class NoiseSamples:
     @property
     def signal(self) -> Floats:
         """Unbiased |G|^2 of each sample; single values may well be negative."""
-        apart = (self.n_big * self.sq_big - self.n_small * self.sq_small) / (self.n_big - self.n_small)
-        return apart + self.noise / self.data
+        noise, apart = _two_sizes(self)
+        return apart + noise / self.data
 
     @property
     def noise(self) -> Floats:
         """Unbiased tr(Sigma) of each sample."""
-        return (self.sq_small - self.sq_big) / (1 / self.n_small - 1 / self.n_big)
+        return _two_sizes(self)[0]
 
     def until(self, step: float) -> NoiseSamples:
         return self._only(self.steps <= step)
@@ -132,9 +132,7 @@ class FrozenNoise:
     @property
     def _alone(self) -> Floats:
         """(2, blocks): tr(Sigma) and |G|^2 of each block by itself."""
-        noise = (self.sq_small - self.sq_big) / (1 / self.n_small - 1 / self.n_big)
-        signal = (self.n_big * self.sq_big - self.n_small * self.sq_small) / (self.n_big - self.n_small)
-        return np.stack([noise, signal])
+        return np.stack(_two_sizes(self))
 
     def _solved(self, products: Any, blocks: int, squares: Any, alone: Any) -> tuple[Any, Any]:
         """tr(Sigma) and |G|^2 from the sum of products of so many blocks, and the mean small squared norm."""
@@ -242,6 +240,13 @@ def noise_scale(runs: Sequence[NoiseSamples]) -> NoiseScale:
         (noise.sum() - noise) / (n - counts),
         (signal.sum() - signal) / (n - counts),
     )
+
+
+def _two_sizes(norms: NoiseSamples | FrozenNoise) -> tuple[Floats, Floats]:
+    """tr(Sigma) and |G|^2 from mean squared norms at two batch sizes, of data drawn without end."""
+    n_small, sq_small, n_big, sq_big = norms.n_small, norms.sq_small, norms.n_big, norms.sq_big
+    noise = (sq_small - sq_big) / (1 / n_small - 1 / n_big)
+    return noise, (n_big * sq_big - n_small * sq_small) / (n_big - n_small)
 
 
 def _blocks(run: NoiseSamples, samples: int) -> list[tuple[float, float, int]]:

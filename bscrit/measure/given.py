@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
+
+from bscrit.measure.nests import map_tensors
 
 Tensors = Mapping[str, Tensor]
 
@@ -46,11 +48,13 @@ class Given:
         def cut(tensors: Tensors) -> Tensors:
             return {name: tensor[first:last] for name, tensor in tensors.items()}
 
-        batch = mapped(lambda tensor: tensor[first:last], self.batch)
+        batch = map_tensors(lambda tensor: tensor[first:last], self.batch)
         return Given(cut(self.parameters), cut(self.buffers), batch)
 
     def of_examples(self, first: int, last: int) -> Given:
-        return Given(self.parameters, self.buffers, mapped(lambda tensor: tensor[:, first:last], self.batch))
+        return Given(
+            self.parameters, self.buffers, map_tensors(lambda tensor: tensor[:, first:last], self.batch)
+        )
 
 
 @dataclass(frozen=True)
@@ -65,15 +69,3 @@ class Found:
     """[K, n, ...]; none unless they were asked for."""
     example_bytes: int = 0
     """What was kept for one example of one lane."""
-
-
-def mapped(function: Callable[[Tensor], Any], nest: Any) -> Any:
-    """Apply `function` to the tensors of a nest of tuples, lists and dicts."""
-    if isinstance(nest, Tensor):
-        return function(nest)
-    if isinstance(nest, dict):
-        return {key: mapped(function, value) for key, value in nest.items()}
-    parts = [mapped(function, value) for value in nest]
-    if hasattr(nest, "_fields"):
-        return type(nest)(*parts)
-    return tuple(parts) if isinstance(nest, tuple) else parts

@@ -18,8 +18,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bscrit.errors import UserError
 from bscrit.measure import layers
-from bscrit.measure.given import Found, Given, Plan, Tensors, mapped
+from bscrit.measure.given import Found, Given, Plan, Tensors
 from bscrit.measure.layers import Use
+from bscrit.measure.nests import map_tensors
 from bscrit.measure.watch import Unseen, Watch
 
 
@@ -173,7 +174,7 @@ class Passes:
             return self._forward({**leaves, **each}, buffers, batch)
 
         def forward_one(each: Tensors, example: Any, leaves: Tensors, buffers: Tensors) -> Tensor:
-            losses = forward(each, mapped(lambda tensor: tensor[None], example), leaves, buffers)
+            losses = forward(each, map_tensors(lambda tensor: tensor[None], example), leaves, buffers)
             return _checked(losses, (1,))[0]
 
         run = vmap(forward_one, in_dims=(0, 0, None, None), randomness="error") if by_example else forward
@@ -287,4 +288,4 @@ def _copied(tensors: Tensors) -> Tensors:
 
 
 def _firsts(nest: Any) -> Any:
-    return mapped(lambda tensor: tensor[0], nest)
+    return map_tensors(lambda tensor: tensor[0], nest)

@@ -17,7 +17,8 @@ from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bscrit.errors import UserError
-from bscrit.train.batching import map_tensors, stacked, tensors_of
+from bscrit.measure.nests import map_tensors
+from bscrit.train.batching import stacked, tensors_of
 from bscrit.train.evaluation import checked_evaluation, evaluate_alone, evaluating
 from bscrit.train.gradients import Call, gradients_of, grouped_gradients, hessian_of
 from bscrit.train.seeding import seeded

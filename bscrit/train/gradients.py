@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bscrit.train.batching import map_tensors, tensors_of
+from bscrit.measure.nests import map_tensors
+from bscrit.train.batching import tensors_of
 
 MOST_EXPANDED = 2**20  # elements of parameters copied for groups
 

@@ -17,10 +17,11 @@ from bscrit.errors import UserError
 from bscrit.measure.examples import Examples
 from bscrit.measure.frozen import BLOCKS, measure_frozen
 from bscrit.measure.metrics import Metric, adam, hessian, identity
+from bscrit.measure.nests import map_tensors
 from bscrit.measure.sums import Sums
 from bscrit.noise import FrozenNoise
 from bscrit.record import Measurement
-from bscrit.train.batching import map_tensors, stacked, tensors_of
+from bscrit.train.batching import stacked, tensors_of
 from bscrit.train.lanes import Lanes, cut, restored
 
 FRESH = 1_000_000_007  # added to a seed once or twice: below 2^32, as some generators want
@@ -81,7 +82,7 @@ class Gauge:
         apart = FRESH + number + FROZEN_STEPS * (lanes.batch_size % MOST_SIZES)
         return measure_frozen(
             lambda draw: self.sums(lanes, draw, size=size, apart=apart),
-            {name: self._metric(name, lanes, 0, size, apart) for name in self.how.metrics},
+            {name: _adam(lanes) if name == "adam" else identity for name in self.how.metrics},
             at=at,
             precision=self.how.precision * FROZEN_STEPS**0.5,
             draws=most // size,

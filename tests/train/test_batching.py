@@ -5,7 +5,8 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from bscrit.train.batching import ExampleStream, map_tensors, moved, parts_of, stacked, tensors_of
+from bscrit.measure.nests import map_tensors
+from bscrit.train.batching import ExampleStream, moved, parts_of, stacked, tensors_of
 
 
 @pytest.mark.parametrize("size", [1, 3, 7, 10])
