@@ -82,6 +82,30 @@ def meet(curves: Sequence[Curve], target: float, *, confirmed: bool = True) -> M
     Curves that share their evaluation steps, as lanes of a cohort do, are averaged up to the shortest one;
     others are first interpolated onto the steps of the one with most points.
     """
+    found = _meeting(curves, target, confirmed)
+    if found is None:
+        return None
+    x, losses, center = found
+    mean = losses.mean(axis=0)
+    alone = np.array([_alone(x, loss, target) for loss in losses])
+    shares = np.clip(alone - center, -FARTHEST, FARTHEST)
+    wide = _window(x, center, before=2 * BEFORE)
+    slope, level = np.polyfit(x[wide] - center, mean[wide], 1)
+    residual = mean[wide] - level - slope * (x[wide] - center)
+    scatter = float(residual.std() / abs(slope)) if slope else 0.0
+    return Meeting(exp(center), np.exp(center + shares - shares.mean()), scatter)
+
+
+def steps_to(curves: Sequence[Curve], target: float) -> float | None:
+    """Steps of the confirmed meeting, None while there is none: what is asked at every evaluation."""
+    found = _meeting(curves, target, confirmed=True)
+    return None if found is None else exp(found[2])
+
+
+def _meeting(curves: Sequence[Curve], target: float, confirmed: bool) -> tuple[Floats, Floats, float] | None:
+    """ln(steps) and losses, (n,) and (curves, n), and the ln(steps) at which their smoothed mean meets the target."""
+    if not any((curve.loss <= target).any() for curve in curves):
+        return None
     steps, losses = _together(curves)
     if len(steps) < 2:
         return None
@@ -94,13 +118,7 @@ def meet(curves: Sequence[Curve], target: float, *, confirmed: bool = True) -> M
         return None
     if confirmed and steps[-1] < max(exp(center + AFTER) - 1, exp(center)):
         return None
-    alone = np.array([_alone(x, loss, target) for loss in losses])
-    shares = np.clip(alone - center, -FARTHEST, FARTHEST)
-    wide = _window(x, center, before=2 * BEFORE)
-    slope, level = np.polyfit(x[wide] - center, mean[wide], 1)
-    residual = mean[wide] - level - slope * (x[wide] - center)
-    scatter = float(residual.std() / abs(slope)) if slope else 0.0
-    return Meeting(exp(center), np.exp(center + shares - shares.mean()), scatter)
+    return x, losses, center
 
 
 def forecast(curve: Curve, target: float) -> float:

@@ -79,6 +79,7 @@ class Order:
             cannot win any more.
         noise: how the noise scale is measured, None for not at all.
         backend: "vmap" or "loop".
+        execution: "replay", "eager" or "compile".
         micro_batch: examples whose activations fit into memory, 0 for the whole batch.
         device: as torch names it.
         splits: whether parts of a batch may be accumulated, should memory run out.
@@ -93,6 +94,7 @@ class Order:
     incumbents: tuple[float, ...] = ()
     noise: Measurement | None = None
     backend: str = "loop"
+    execution: str = "replay"
     micro_batch: int = 0
     device: str = "cpu"
     splits: bool = True

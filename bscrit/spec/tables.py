@@ -254,6 +254,11 @@ class ComputeTable(Table):
     lanes: Literal["auto", "vmap", "loop"] = Field(
         default="auto", description="Runs as one vectorised model, one after the other, or what is faster."
     )
+    execution: Literal["replay", "eager", "compile"] = Field(
+        default="replay",
+        description="How a step runs that has been run before: its recorded operations, with the same results to the "
+        "last bit; as the code says; or as kernels that torch.compile makes, on a GPU as CUDA graphs, for long runs.",
+    )
     threads: Annotated[int, Whole(low=1, high=1024)] = Field(
         default=1, description="CPU threads of each worker."
     )

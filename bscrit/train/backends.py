@@ -7,7 +7,8 @@ rows of the stack: it serves every model, and with large batches it is as fast.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,8 +22,8 @@ from bscrit.measure.nests import map_tensors
 from bscrit.train.batching import stacked, tensors_of
 from bscrit.train.evaluation import checked_evaluation, evaluate_alone, evaluating
 from bscrit.train.gradients import Call, gradients_of, grouped_gradients, hessian_of
+from bscrit.train.replay import Replay, layout
 from bscrit.train.seeding import seeded
-from bscrit.train.stacks import rows_of
 from bscrit.train.workload import Workload
 
 EVALUATION_TOLERANCE = 1e-4
@@ -88,8 +89,9 @@ class Vmap:
 
     name = "vmap"
 
-    def __init__(self, workload: Workload, models: Sequence[nn.Module]) -> None:
+    def __init__(self, workload: Workload, models: Sequence[nn.Module], replay: Replay) -> None:
         self._workload = workload
+        self._replay = replay
         self.model = models[0]
         self._losses = Call(workload.losses, self.model)
         self._evaluation = Call(workload.evaluate, self.model)
@@ -104,6 +106,8 @@ class Vmap:
         self._stack = stack
         self._parameters = {f"model.{name}": tensor for name, tensor in stack.parameters.items()}
         self._buffers = {f"model.{name}": tensor for name, tensor in stack.buffers.items()}
+        self._tensors = [*stack.parameters.values(), *stack.buffers.values()]
+        self._layout = layout(self._tensors)
 
     def gradients(
         self,
@@ -112,15 +116,40 @@ class Vmap:
         divisor: int,
         draw: tuple[int, int],  # noqa: ARG002 (a model that draws is refused)
     ) -> list[Tensor]:
-        lanes = len(self._stack.seeds)
-        batch, parameters, buffers = stacked(batches, which), self._parameters, self._buffers
+        batch = stacked(batches, which)
+        examples = tensors_of(batch)
+
+        def function(*tensors: Tensor) -> list[Tensor]:
+            parameters, buffers, rest = self._named(tensors)
+            for tensor in parameters.values():
+                tensor.requires_grad_()
+            return self._gradients(parameters, buffers, map_tensors(lambda _: next(rest), batch), divisor)
+
+        def ordinary() -> list[Tensor]:
+            return self._gradients(self._parameters, self._buffers, batch, divisor)
+
+        key = (self.name, "gradients", divisor, self._layout, layout(examples))
+        return self._replay(key, self.model, [*self._tensors, *examples], function, ordinary)
+
+    def _named(
+        self, tensors: Sequence[Tensor]
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor], Iterator[Tensor]]:
+        """Parameters and buffers by name, and what tensors are left."""
+        rest = iter(tensors)
+        parameters = {name: next(rest) for name in self._parameters}
+        return parameters, {name: next(rest) for name in self._buffers}, rest
+
+    def _gradients(
+        self, parameters: dict[str, Tensor], buffers: dict[str, Tensor], batch: Any, divisor: int
+    ) -> list[Tensor]:
+        lanes, mine = len(self._stack.seeds), buffers
         if lanes == 1:
             # A lane by itself goes twice: kernels for one lane round differently than those for several.
             batch, parameters, buffers = (map_tensors(_twice, nest) for nest in (batch, parameters, buffers))
         losses = self._forward(parameters, buffers, batch)
-        check_losses(self._workload, losses.shape[1:], batches[0])
+        check_losses(self._workload, losses.shape[1:], map_tensors(lambda tensor: tensor[0], batch))
         if lanes == 1:
-            for name, tensor in self._buffers.items():
+            for name, tensor in mine.items():
                 tensor.copy_(buffers[name][:1])
         total = (
             losses.sum() / divisor if self._workload.sums_over_examples else losses.flatten(1).mean(1).sum()
@@ -164,18 +193,20 @@ class Vmap:
         )
 
     def _evaluate_as_one(self) -> Tensor:
-        rows = range(len(self._stack.seeds)) if len(self._stack.seeds) > 1 else (0, 0)
-        parameters, buffers = (
-            {name: rows_of(tensor, rows) for name, tensor in tensors.items()}
-            for tensors in (self._parameters, self._buffers)
-        )
+        lanes, device = len(self._stack.seeds), _device(self._stack)
 
         def evaluate(parameters: dict[str, Tensor], buffers: dict[str, Tensor]) -> Tensor:
             return checked_evaluation(functional_call(self._evaluation, (parameters, buffers), ()))
 
-        with evaluating(self.model, _device(self._stack)):
-            losses: Tensor = vmap(evaluate, in_dims=(0, 0), randomness="error")(parameters, buffers)
-        return losses[: len(self._stack.seeds)]
+        def function(*tensors: Tensor) -> list[Tensor]:
+            copies = [_doubled(tensor) if lanes == 1 else tensor.clone() for tensor in tensors]
+            parameters, buffers, _ = self._named(copies)
+            with evaluating(self.model, device):
+                losses: Tensor = vmap(evaluate, in_dims=(0, 0), randomness="error")(parameters, buffers)
+            return [losses[:lanes]]
+
+        key = (self.name, "evaluation", self._layout)
+        return self._replay(key, self.model, self._tensors, function, lambda: function(*self._tensors))[0]
 
     def _evaluate_lane(self, row: int) -> Tensor:
         return evaluate_alone(self._workload, self.model, self._stack.lane(row), _device(self._stack))
@@ -186,8 +217,9 @@ class Loop:
 
     name = "loop"
 
-    def __init__(self, workload: Workload, models: Sequence[nn.Module]) -> None:
+    def __init__(self, workload: Workload, models: Sequence[nn.Module], replay: Replay) -> None:
         self._workload = workload
+        self._replay = replay
         self._models = list(models)
         self._vectorises: bool | None = None
 
@@ -199,11 +231,15 @@ class Loop:
         self._stack = stack
         self._models = [self._models[row] for row in rows]
         self._buffers: list[list[tuple[nn.Module, str, Tensor]]] = []
+        self._tensors: list[list[Tensor]] = []
         for row, model in enumerate(self._models):
             lane = stack.lane(row)
             for name, parameter in model.named_parameters():
                 parameter.data = lane[name]
             self._buffers.append(_bind_buffers(model, lane))
+            self._tensors.append(list(lane.values()))
+        self._names = [*stack.parameters, *stack.buffers]
+        self._layout = layout(self._tensors[0])
         self._parameters = [
             [parameter for parameter in model.parameters() if parameter.requires_grad]
             for model in self._models
@@ -212,16 +248,39 @@ class Loop:
     def gradients(
         self, batches: Sequence[Any], which: Sequence[int], divisor: int, draw: tuple[int, int]
     ) -> list[Tensor]:
-        lanes = []
-        for row, model in enumerate(self._models):
-            batch = batches[which[row]]
-            with seeded(_device(self._stack), self._stack.seeds[row], *draw):
-                losses = self._workload.losses(model, batch)
-                check_losses(self._workload, getattr(losses, "shape", ()), batch)
-                total = losses.sum() / divisor if self._workload.sums_over_examples else losses.mean()
-                lanes.append(gradients_of(total, self._parameters[row]))
-            self._collect_buffers(row)
+        rows = range(len(self._models))
+        lanes = [self._gradients_of_lane(row, batches[which[row]], divisor, draw) for row in rows]
+        if len(lanes) == 1:
+            return [gradient.unsqueeze(0) for gradient in lanes[0]]
         return [torch.stack(tensors) for tensors in zip(*lanes, strict=True)]
+
+    def _gradients_of_lane(self, row: int, batch: Any, divisor: int, draw: tuple[int, int]) -> list[Tensor]:
+        model = self._models[row]
+
+        def seeding() -> AbstractContextManager[None]:
+            return seeded(_device(self._stack), self._stack.seeds[row], *draw)
+
+        def gradients(losses: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
+            check_losses(self._workload, getattr(losses, "shape", ()), batch)
+            total = losses.sum() / divisor if self._workload.sums_over_examples else losses.mean()
+            return gradients_of(total, parameters)
+
+        def ordinary() -> list[Tensor]:
+            with seeding():
+                found = gradients(self._workload.losses(model, batch), self._parameters[row])
+            self._collect_buffers(row)
+            return found
+
+        def function(*tensors: Tensor) -> list[Tensor]:
+            rest = iter(tensors)
+            state = {f"model.{name}": next(rest) for name in self._names}
+            parameters = [state[f"model.{name}"].requires_grad_() for name in self._stack.parameters]
+            nest = map_tensors(lambda _: next(rest), batch)
+            return gradients(functional_call(Call(self._workload.losses, model), state, (nest,)), parameters)
+
+        examples = tensors_of(batch)
+        key = (self.name, "gradients", divisor, self._layout, layout(examples))
+        return self._replay(key, model, [*self._tensors[row], *examples], function, ordinary, seeding)
 
     def grouped(self, batch: Any, examples: int) -> list[Tensor] | None:
         """Vectorised over groups, where a first try gives what a pass for one group gives."""
@@ -274,11 +333,17 @@ class Loop:
         return product
 
     def evaluate(self) -> Tensor:
-        lanes = enumerate(self._models)
-        device = _device(self._stack)
-        return torch.stack(
-            [evaluate_alone(self._workload, model, self._stack.lane(row), device) for row, model in lanes]
-        )
+        return torch.stack([self._evaluate_lane(row) for row in range(len(self._models))])
+
+    def _evaluate_lane(self, row: int) -> Tensor:
+        model, device = self._models[row], _device(self._stack)
+
+        def function(*tensors: Tensor) -> list[Tensor]:
+            state = dict(zip(self._names, tensors, strict=True))
+            return [evaluate_alone(self._workload, model, state, device)]
+
+        tensors, key = self._tensors[row], (self.name, "evaluation", self._layout)
+        return self._replay(key, model, tensors, function, lambda: function(*tensors))[0]
 
     def _collect_buffers(self, row: int) -> None:
         """Bring home the buffers that forward replaced instead of updating them in place."""
@@ -290,13 +355,17 @@ class Loop:
 
 
 def make_backend(
-    name: str, workload: Workload, seeds: Sequence[int], build: Callable[[int], nn.Module]
+    name: str,
+    workload: Workload,
+    seeds: Sequence[int],
+    build: Callable[[int], nn.Module],
+    replay: Replay,
 ) -> Backend:
     """The backend of this name; `build` makes the model of a seed."""
     if name == "vmap":
-        return Vmap(workload, [build(seeds[0])])
+        return Vmap(workload, [build(seeds[0])], replay)
     if name == "loop":
-        return Loop(workload, [build(seed) for seed in seeds])
+        return Loop(workload, [build(seed) for seed in seeds], replay)
     raise ValueError(f"backend = {name!r} must be vmap or loop")
 
 
@@ -317,7 +386,12 @@ def check_losses(workload: Workload, shape: Sequence[int], batch: Any) -> None:
 
 
 def _twice(stack: Tensor) -> Tensor:
-    return rows_of(stack, [0, 0]).requires_grad_(stack.requires_grad)
+    return _doubled(stack.detach()).requires_grad_(stack.requires_grad)
+
+
+def _doubled(stack: Tensor) -> Tensor:
+    """A copy of one lane, twice, in its memory order."""
+    return stack.expand(2, *stack.shape[1:]).clone()
 
 
 def _bind_buffers(model: nn.Module, lane: dict[str, Tensor]) -> list[tuple[nn.Module, str, Tensor]]:

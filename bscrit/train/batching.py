@@ -58,18 +58,25 @@ class ExampleStream:
 
 def tensors_of(batch: Any) -> list[Tensor]:
     """The tensors of a batch, in order."""
+    if type(batch) is tuple and all(isinstance(part, Tensor) for part in batch):
+        return list(batch)  # the commonest nest, at every step
     found: list[Tensor] = []
     map_tensors(found.append, batch)
     return found
 
 
 def moved(batch: Any, device: torch.device, dtype: torch.dtype) -> Any:
-    """The batch on the device, its floating tensors in `dtype`."""
+    """The batch on the device, its floating tensors in `dtype`; itself where it is all that."""
+
+    def there(tensor: Tensor) -> bool:
+        return tensor.device == device and tensor.dtype == (
+            dtype if tensor.is_floating_point() else tensor.dtype
+        )
 
     def move(tensor: Tensor) -> Tensor:
         return tensor.to(device, dtype if tensor.is_floating_point() else tensor.dtype, non_blocking=True)
 
-    return map_tensors(move, batch)
+    return batch if all(map(there, tensors_of(batch))) else map_tensors(move, batch)
 
 
 def stacked(batches: Sequence[Any], rows: Sequence[int]) -> Any:

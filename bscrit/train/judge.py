@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bscrit.crossing import OVERRUN, meet
+from bscrit.crossing import OVERRUN, meet, steps_to
 from bscrit.curve import Curve
 from bscrit.record import Order
 from bscrit.trial import Status
@@ -80,17 +80,17 @@ def _search(
         for row, ending in enumerate(endings)
         if ending is None or ending.status not in ("diverged", "failed")
     ]
-    reached = {row: [meet([curves[row]], target) for target in order.targets] for row in rows}
+    reached = {row: [steps_to([curves[row]], target) for target in order.targets] for row in rows}
     best = list(order.incumbents) or [math.inf] * len(order.targets)
-    for meetings in reached.values():
-        best = [min(b, m.steps) if m else b for b, m in zip(best, meetings, strict=True)]
+    for steps in reached.values():
+        best = [b if s is None else min(b, s) for b, s in zip(best, steps, strict=True)]
     ended = {}
     for row in live:
         last = reached[row][-1]
         step = float(curves[row].steps[-1])
-        lacking = [b for b, m in zip(best, reached[row], strict=True) if m is None]
+        lacking = [b for b, s in zip(best, reached[row], strict=True) if s is None]
         if last is not None:
-            ended[row] = Ending("reached", f"loss {order.targets[-1]:g} after {last.steps:.4g} steps")
+            ended[row] = Ending("reached", f"loss {order.targets[-1]:g} after {last:.4g} steps")
         elif all(step >= b * OVERRUN for b in lacking):
             ended[row] = Ending("stopped", f"could not win after {step:.0f} steps: best {best[-1]:.4g}")
         elif order.cap_steps and step >= order.cap_steps:
@@ -104,19 +104,19 @@ def _measure(
     """Lanes of one rate are measured together: they end when their mean arrives, or at the cap."""
     mates = [row for row, ending in enumerate(endings) if ending is None or ending.status == "reached"]
     target = order.targets[-1]
-    together = meet([curves[row] for row in mates], target) if live else None
+    together = steps_to([curves[row] for row in mates], target) if live else None
     if together is not None:
-        reason = f"mean loss of {len(mates)} seeds {target:g} after {together.steps:.4g} steps"
+        reason = f"mean loss of {len(mates)} seeds {target:g} after {together:.4g} steps"
         return {row: Ending("reached", reason) for row in live}
     step = float(curves[live[0]].steps[-1]) if live else 0.0
     if not order.cap_steps or step < order.cap_steps:
         return {}
     ended = {}
     for row in live:
-        alone = meet([curves[row]], target)
+        alone = steps_to([curves[row]], target)
         ended[row] = (
-            Ending("reached", f"loss {target:g} after {alone.steps:.4g} steps, alone of its seeds")
-            if alone
+            Ending("reached", f"loss {target:g} after {alone:.4g} steps, alone of its seeds")
+            if alone is not None
             else Ending("stopped", f"given up at {step:.0f} steps, the cap for a repeat")
         )
     return ended

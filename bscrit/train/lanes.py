@@ -26,7 +26,8 @@ from bscrit.train.backends import Stack, make_backend
 from bscrit.train.batching import moved, parts_of, tensors_of
 from bscrit.train.optim import StackedOptimizer
 from bscrit.train.precision import computing_in, set_products, storage
-from bscrit.train.seeding import seeded
+from bscrit.train.replay import Replay, replay_of
+from bscrit.train.seeding import seeded, seeding
 from bscrit.train.stacks import joined, laid_out_as, rows_of
 from bscrit.train.workload import Workload
 
@@ -42,6 +43,7 @@ class Lanes:
         backend: "vmap" or "loop", see `bscrit.train.backends`.
         dtype: what is computed in, see `bscrit.train.precision`.
         micro_batch: larger batches are accumulated from parts of this size; None for never.
+        replay: recordings of steps and evaluations; those of the workload by default.
 
     Attributes:
         micro_batch: as given, or smaller once the device ran out of memory (the batch never shrinks).
@@ -64,6 +66,7 @@ class Lanes:
         device: str = "cpu",
         dtype: str = "float32",
         micro_batch: int | None = None,
+        replay: Replay | None = None,
     ) -> None:
         if len(seeds) != len(lrs) or not seeds:
             raise ValueError(f"{len(seeds)} seeds and {len(lrs)} rates: each lane needs one of both")
@@ -74,7 +77,8 @@ class Lanes:
         set_products(dtype)
         self.workload = computing_in(workload, dtype, self.device)
         self.optimizer = StackedOptimizer(optimizer, lrs)
-        self.engine = make_backend(backend, self.workload, seeds, self._model)
+        self._replay = replay or replay_of(workload, dtype, device)
+        self.engine = make_backend(backend, self.workload, seeds, self._model, self._replay)
         self._laid_out = False
         self._bind(self._initial(seeds), range(len(seeds)))
 
@@ -169,7 +173,7 @@ class Lanes:
         sizes = [state["micro_batch"] for state in states if state["micro_batch"] is not None]
         self.micro_batch = min(sizes) if sizes else None
         self._laid_out = all(state["laid_out"] for state in states)
-        self.engine = make_backend(self.backend, self.workload, seeds, self._model)
+        self.engine = make_backend(self.backend, self.workload, seeds, self._model, self._replay)
         self._bind(Stack(seeds, **tensors), range(len(seeds)))
 
     def _initial(self, seeds: Sequence[int]) -> Stack:
@@ -206,10 +210,10 @@ class Lanes:
         """The batch of each distinct seed, on the device; `apart` draws other examples than the updates see."""
         size = self.batch_size if size is None else size
         batches = []
-        for seed in self._distinct:
-            with seeded(self.device, seed, step):
-                batch = self.workload.batch(seed + apart, step, size)
-            batches.append(moved(batch, self.device, self.dtype))
+        with seeding(self.device) as seed_all:
+            for seed in self._distinct:
+                seed_all(seed, step)
+                batches.append(moved(self.workload.batch(seed + apart, step, size), self.device, self.dtype))
         self._check_size(batches[0], size)
         return batches
 

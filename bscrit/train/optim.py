@@ -68,6 +68,7 @@ class StackedOptimizer:
         self.lrs = torch.tensor(list(lrs), dtype=torch.float64)
         self.updates = 0
         self.moments: dict[str, list[Tensor]] = {}
+        self._steps: tuple[float, list[Tensor]] | None = None  # rates as the last update had them
 
     @torch.no_grad()
     def step(self, parameters: list[Tensor], gradients: list[Tensor], factor: float = 1.0) -> None:
@@ -75,15 +76,14 @@ class StackedOptimizer:
         if not parameters:
             return
         self.updates += 1
-        rates = self.lrs * factor
         if self.settings["use"] == "sgd":
-            self._sgd(parameters, gradients, rates)
+            self._sgd(parameters, gradients, factor)
         else:
-            self._adam(parameters, gradients, rates)
+            self._adam(parameters, gradients, self.lrs * factor)
 
     def keep(self, rows: Sequence[int]) -> None:
         """Drop every lane but these."""
-        self.lrs = self.lrs[list(rows)]
+        self.lrs, self._steps = self.lrs[list(rows)], None
         self.moments = {kind: [rows_of(stack, rows) for stack in s] for kind, s in self.moments.items()}
 
     def state_dict(self, rows: Sequence[int]) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class StackedOptimizer:
         if len(updates) != 1:
             raise ValueError(f"lanes after {sorted(updates)} updates can't go on together")
         self.updates = updates.pop()
-        self.lrs = torch.cat([state["lrs"] for state in states])
+        self.lrs, self._steps = torch.cat([state["lrs"] for state in states]), None
         self.moments = {
             kind: [
                 joined([stack.to(device) for stack in stacks])
@@ -110,7 +110,7 @@ class StackedOptimizer:
             for kind in states[0]["moments"]
         }
 
-    def _sgd(self, parameters: list[Tensor], gradients: list[Tensor], rates: Tensor) -> None:
+    def _sgd(self, parameters: list[Tensor], gradients: list[Tensor], factor: float) -> None:
         momentum, decay = self.settings["momentum"], self.settings["weight_decay"]
         if decay:
             gradients = list(torch._foreach_add(gradients, parameters, alpha=decay))
@@ -126,7 +126,9 @@ class StackedOptimizer:
                 gradients = list(torch._foreach_add(gradients, buffers, alpha=momentum))
             else:
                 gradients = buffers
-        torch._foreach_addcmul_(parameters, gradients, _per_lane(rates, parameters), value=-1)
+        if self._steps is None or self._steps[0] != factor:
+            self._steps = factor, _per_lane(self.lrs * factor, parameters)
+        torch._foreach_addcmul_(parameters, gradients, self._steps[1], value=-1)
 
     def _adam(self, parameters: list[Tensor], gradients: list[Tensor], rates: Tensor) -> None:
         beta1, beta2 = self.settings["beta1"], self.settings["beta2"]

@@ -22,6 +22,16 @@ def storage(dtype: str) -> torch.dtype:
     return torch.float64 if dtype == "float64" else torch.float32
 
 
+def rounding(dtype: str, device: str) -> float:
+    """How much two ways to compute the same may differ, as a share of the largest entry.
+
+    TF32 rounds to 10 bits and bfloat16 to 7, before sums; a GPU sums in any order.
+    """
+    if dtype == "float32":
+        return 1e-3 if device.startswith("cuda") else 1e-4
+    return {"float64": 1e-9, "tf32": 5e-3, "bfloat16": 0.15}[dtype]
+
+
 def set_products(dtype: str) -> None:
     """Whether products of float32 matrices may be rounded; holds for the whole process."""
     torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"

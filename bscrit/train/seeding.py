@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 
@@ -34,17 +34,28 @@ def seeded(device: torch.device, *numbers: int) -> Iterator[None]:
 
     For code that draws from the global state: initialisers, dropout, a user's data augmentation.
     """
+    with seeding(device) as seed:
+        seed(*numbers)
+        yield
+
+
+@contextlib.contextmanager
+def seeding(device: torch.device) -> Iterator[Callable[..., None]]:
+    """What makes the global random state a function of numbers, again and again; after the block it is as before."""
     sources = [torch.default_generator]
     if device.type == "cuda":
         torch.cuda.init()  # type: ignore[no-untyped-call]
         index = torch.cuda.current_device() if device.index is None else device.index
         sources.append(torch.cuda.default_generators[index])
     before = [source.get_state() for source in sources]
-    seed = mix(*numbers)
-    try:
+
+    def seed(*numbers: int) -> None:
+        mixed = mix(*numbers)
         for source in sources:
-            source.manual_seed(seed)
-        yield
+            source.manual_seed(mixed)
+
+    try:
+        yield seed
     finally:
         for source, state in zip(sources, before, strict=True):
             source.set_state(state)

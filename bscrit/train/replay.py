@@ -1,0 +1,263 @@
+"""Calls that repeat, replayed from a recording once it has proved that it gives the same bits.
+
+A step of a small model takes most of its time in Python modules, vmap and autograd, not in arithmetic. So a
+function that has been called often with tensors of the same shapes is recorded (recording.py), and at the next
+call the recording runs on copies beside the ordinary call: on another batch, so that whatever depends on the
+data in a way that a recording cannot hold shows. It takes over if
+
+- all results, and all tensors that were written into, are the same to the last bit (to rounding on a GPU),
+- the ordinary call left everything else as it was: attributes of the modules and of the workload (a counter, a
+  running mean that is no buffer), and the random numbers of Python and NumPy.
+
+Otherwise the calls stay ordinary. Each module that shares a recording proves it once for itself.
+
+With `execution = "compile"` torch.compile makes kernels from a recording (on a GPU, CUDA graphs of them): they round
+otherwise, so they serve from the first call on, and are held against an ordinary call to rounding.
+"""
+
+from __future__ import annotations
+
+import random
+import weakref
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+from weakref import WeakKeyDictionary, WeakSet
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bscrit.train.precision import rounding
+from bscrit.train.recording import Function, Recording, record
+
+Seeding = Callable[[], AbstractContextManager[None]]
+OFTEN = 20  # ordinary calls take as much longer than replayed ones as recording takes
+MOST_RECORDINGS = 64
+MOST_MOVES = 3
+
+
+class Replay:
+    """Recordings of calls, for one workload.
+
+    Args:
+        owner: whose methods the functions call.
+        often: calls after which one is recorded.
+        compiles: whether recordings are compiled, at the first call.
+        rounding: by what results may differ where they need not have the same bits.
+    """
+
+    def __init__(
+        self, owner: object, often: float = OFTEN, *, compiles: bool = False, rounding: float = 1e-3
+    ) -> None:
+        self._owner = weakref.ref(owner)
+        self._often = 0 if compiles else often
+        self._compiles = compiles
+        self._rounding = rounding
+        self._kept: dict[Hashable, _Kept] = {}
+
+    def __call__(
+        self,
+        key: Hashable,
+        module: nn.Module,
+        tensors: Sequence[Tensor],
+        function: Function,
+        ordinary: Callable[[], list[Tensor]],
+        seeding: Seeding | None = None,
+    ) -> list[Tensor]:
+        """What `ordinary()` returns and does to `tensors`, replayed where that gives the same.
+
+        Args:
+            key: says all that the operations depend on, shapes and strides of `tensors` included (`layout`).
+            module: whose forward pass it is.
+            tensors: all that is computed from, in the order of the arguments of `function`.
+            function: the same computation as a function of these tensors.
+            seeding: in which `ordinary` draws its random numbers; None where it may draw none.
+        """
+        kept = self._kept.get(key)
+        if kept is None:
+            kept = self._begun(key)
+        if module in kept.proved and kept.run is not None:
+            if kept.attributes == self._attributes():
+                return kept.replayed(tensors, seeding)
+            kept.moved()
+        if kept.refused:
+            return ordinary()
+        if self._compiles and kept.run is None:
+            kept.record(function, tensors, seeding, compiled=True)
+        if kept.run is not None:
+            return self._tried(kept, module, tensors, ordinary, seeding)
+        kept.calls += 1
+        if kept.calls <= self._often or kept.refused:
+            return ordinary()
+        before = self._surroundings(module)
+        result = ordinary()
+        # Recording is one call more than there are steps: of a function that counts its calls there is none.
+        if before == self._surroundings(module):
+            kept.record(function, tensors, seeding)
+        else:
+            kept.refuse()
+        return result
+
+    def _begun(self, key: Hashable) -> _Kept:
+        while len(self._kept) >= MOST_RECORDINGS:
+            self._kept.pop(next(iter(self._kept)))
+        return self._kept.setdefault(key, _Kept())
+
+    def _tried(
+        self,
+        kept: _Kept,
+        module: nn.Module,
+        tensors: Sequence[Tensor],
+        ordinary: Callable[[], list[Tensor]],
+        seeding: Seeding | None,
+    ) -> list[Tensor]:
+        """An ordinary call, with the recording on copies beside it."""
+        copies = [_copied(tensor) for tensor in tensors]
+        try:
+            found = kept.replayed(copies, seeding)
+        except Exception:
+            found = []
+        before = self._surroundings(module)
+        expected = ordinary()
+        alone = before == self._surroundings(module)
+        on_cpu = all(tensor.device.type == "cpu" for tensor in tensors)
+        allowed = 0.0 if on_cpu and not self._compiles else self._rounding
+        if not alone or not _same([*found, *copies], [*expected, *tensors], allowed):
+            kept.refuse()
+            return expected
+        kept.proved.add(module)
+        kept.attributes = self._attributes()
+        if not self._compiles:
+            return expected
+        # A run that is resumed here must get what one gets that was compiled before.
+        for tensor, copy in zip(tensors, copies, strict=True):
+            if not torch.equal(tensor, copy):
+                tensor.data.copy_(copy)
+        return found
+
+    def _attributes(self) -> tuple[int, ...]:
+        """The values of the workload's attributes, by identity: another one may mean other operations."""
+        return tuple(map(id, getattr(self._owner(), "__dict__", {}).values()))
+
+    def _surroundings(self, module: nn.Module) -> list[Any]:
+        """What a call could change besides its tensors, as far as it can be seen."""
+        seen: list[Any] = [random.getstate(), str(np.random.get_state())]
+        for one in (self._owner(), *module.modules()):
+            seen += [(name, _identity(value)) for name, value in getattr(one, "__dict__", {}).items()]
+        return seen
+
+
+def replay_of(owner: object, dtype: str, device: str, execution: str = "replay") -> Replay:
+    """The recordings of a workload, kept as long as it is.
+
+    Args:
+        execution: "replay", "compile", or "eager" for calls that are always ordinary.
+    """
+    often = inf if execution == "eager" else OFTEN
+    made = Replay(owner, often, compiles=execution == "compile", rounding=rounding(dtype, device))
+    try:
+        return _REPLAYS.setdefault(owner, {}).setdefault((dtype, device, execution), made)
+    except TypeError:  # no key of a dictionary
+        return made
+
+
+def layout(tensors: Iterable[Tensor]) -> tuple[Hashable, ...]:
+    """What of tensors decides which operations they take."""
+    return tuple((tensor.shape, tensor.stride(), tensor.dtype) for tensor in tensors)
+
+
+@dataclass
+class _Kept:
+    """What is known of the calls of one key."""
+
+    calls: int = 0
+    run: Function | None = None
+    seeded: bool = False
+    refused: bool = False
+    proved: WeakSet[nn.Module] = field(default_factory=WeakSet)
+    attributes: tuple[int, ...] = ()
+    moves: int = 0
+
+    def record(
+        self,
+        function: Function,
+        tensors: Sequence[Tensor],
+        seeding: Seeding | None,
+        *,
+        compiled: bool = False,
+    ) -> None:
+        try:
+            with (seeding or nullcontext)():
+                recording = record(function, [_copied(tensor) for tensor in tensors])
+        except Exception:
+            # What cannot be recorded goes on as it is, and says itself if something is wrong with it.
+            self.refuse()
+            return
+        self.run, self.seeded = recording.module.forward, recording.draws
+        if compiled:
+            self.run = _compiled(recording, on_gpu=any(tensor.is_cuda for tensor in tensors))
+
+    def replayed(self, tensors: Sequence[Tensor], seeding: Seeding | None) -> list[Tensor]:
+        assert self.run is not None
+        with torch.no_grad(), seeding() if self.seeded and seeding else nullcontext():
+            return self.run(*tensors)
+
+    def moved(self) -> None:
+        """Prove anew; a workload that changes all the time is not worth it."""
+        self.proved.clear()
+        self.moves += 1
+        if self.moves > MOST_MOVES:
+            self.refuse()
+
+    def refuse(self) -> None:
+        self.refused, self.run = True, None
+
+
+def _compiled(recording: Recording, *, on_gpu: bool) -> Function:
+    kernels = torch.compile(recording.module, dynamic=False, mode="reduce-overhead" if on_gpu else None)
+
+    def run(*tensors: Tensor) -> list[Tensor]:
+        # The next replay of a CUDA graph writes into the same results.
+        return [tensor.clone() if on_gpu else tensor for tensor in kernels(*tensors)]
+
+    return run
+
+
+def _same(found: Sequence[Tensor], expected: Sequence[Tensor], allowed: float) -> bool:
+    """Whether all tensors are the same, in the same memory order where nothing is allowed."""
+    if len(found) != len(expected):
+        return False
+    for one, other in zip(found, expected, strict=True):
+        if one.shape != other.shape or one.dtype != other.dtype or one.device != other.device:
+            return False
+        if not allowed and one.stride() != other.stride():
+            return False
+        scale = float(other.abs().nan_to_num(posinf=0.0).max()) if allowed and other.numel() else 0.0
+        if not torch.allclose(one, other, rtol=0.0, atol=allowed * scale, equal_nan=True):
+            return False
+    return True
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    """A copy in the same memory order; what lanes share is not copied, as nothing can be written into it."""
+    tensor = tensor.detach()
+    if any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)):
+        return tensor
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(
+        tensor
+    )
+
+
+def _identity(value: Any) -> Hashable:
+    """Changes when another value takes its place, or that of an element, or a tensor is written into."""
+    if isinstance(value, Tensor):
+        return id(value), value._version
+    if isinstance(value, dict):
+        return tuple(map(id, value.values()))
+    return tuple(map(id, value)) if isinstance(value, list | tuple | set) else id(value)
+
+
+_REPLAYS: WeakKeyDictionary[object, dict[tuple[str, str, str], Replay]] = WeakKeyDictionary()
