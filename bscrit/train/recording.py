@@ -90,6 +90,11 @@ class _Tape(TorchDispatchMode):
             self.known[tensor] = self.graph.placeholder(f"argument_{number}")
             self.known[tensor].meta["layout"] = _Layout.of(tensor)
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Torch's own way to say that no import of its compiler, which takes a second, is needed here."""
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

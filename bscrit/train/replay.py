@@ -34,7 +34,7 @@ from bscrit.train.precision import rounding
 from bscrit.train.recording import Function, Recording, record
 
 Seeding = Callable[[], AbstractContextManager[None]]
-OFTEN = 20  # ordinary calls take as much longer than replayed ones as recording takes
+OFTEN = 8  # recording takes as long as ten or twenty ordinary calls of a small model
 MOST_RECORDINGS = 64
 MOST_MOVES = 3
 
@@ -144,7 +144,8 @@ class Replay:
 
     def _surroundings(self, module: nn.Module) -> list[Any]:
         """What a call could change besides its tensors, as far as it can be seen."""
-        seen: list[Any] = [random.getstate(), str(np.random.get_state())]
+        numpy: Any = np.random.get_state()
+        seen: list[Any] = [random.getstate(), numpy[1].tobytes(), *numpy[2:]]
         for one in (self._owner(), *module.modules()):
             seen += [(name, _identity(value)) for name, value in getattr(one, "__dict__", {}).items()]
         return seen
