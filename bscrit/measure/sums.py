@@ -124,4 +124,4 @@ class Sums:
 
 def _weighted(exact: Sequence[Tensor], weight: Tensor) -> list[Tensor]:
     """sum w g over the groups of each lane."""
-    return [torch.einsum("kg...,g->k...", stack, weight.to(stack.device)) for stack in exact]
+    return [(stack * weight.to(stack.device).view(-1, *(1,) * (stack.dim() - 2))).sum(1) for stack in exact]

@@ -21,7 +21,13 @@ from bscrit.errors import UserError
 from bscrit.measure.nests import map_tensors
 from bscrit.train.batching import stacked, tensors_of
 from bscrit.train.evaluation import checked_evaluation, evaluate_alone, evaluating
-from bscrit.train.gradients import Call, gradients_of, grouped_gradients, hessian_of
+from bscrit.train.gradients import (
+    Call,
+    fits_in_groups,
+    gradients_of,
+    grouped_gradients,
+    hessian_of,
+)
 from bscrit.train.replay import Replay, layout
 from bscrit.train.seeding import seeded
 from bscrit.train.workload import Workload
@@ -157,7 +163,18 @@ class Vmap:
         return [gradient[:lanes] for gradient in gradients_of(total, list(parameters.values()))]
 
     def grouped(self, batch: Any, examples: int) -> list[Tensor] | None:
-        return grouped_gradients(self._forward, self._parameters, self._buffers, batch, examples)
+        if not fits_in_groups(self._parameters.values(), batch):
+            return None
+        found = tensors_of(batch)
+
+        def function(*tensors: Tensor) -> list[Tensor]:
+            parameters, buffers, rest = self._named(tensors)
+            nest = map_tensors(lambda _: next(rest), batch)
+            return grouped_gradients(self._forward, parameters, buffers, nest, examples)
+
+        tensors = [*self._tensors, *found]
+        key = (self.name, "groups", examples, self._layout, layout(found))
+        return self._replay(key, self.model, tensors, function, lambda: function(*tensors))
 
     def curvature(
         self,
@@ -289,17 +306,27 @@ class Loop:
         return self._as_one(batch, examples) if self._vectorises else None
 
     def _as_one(self, batch: Any, examples: int) -> list[Tensor] | None:
-        call = Call(self._workload.losses, self.model)
+        stacks = [*self._stack.parameters.values(), *self._stack.buffers.values()]
+        if not fits_in_groups(self._stack.parameters.values(), batch):
+            return None
+        call, found = Call(self._workload.losses, self.model), tensors_of(batch)
 
         def forward(parameters: dict[str, Tensor], buffers: dict[str, Tensor], batch: Any) -> Tensor:
             return functional_call(call, (parameters, buffers), (batch,))  # type: ignore[no-any-return]
 
-        parameters, buffers = (
-            {f"model.{name}": stack for name, stack in tensors.items()}
-            for tensors in (self._stack.parameters, self._stack.buffers)
-        )
-        vectorised = vmap(forward, in_dims=(0, 0, 0), randomness="error")
-        return grouped_gradients(vectorised, parameters, buffers, batch, examples)
+        def function(*tensors: Tensor) -> list[Tensor]:
+            rest = iter(tensors)
+            parameters, buffers = (
+                {f"model.{name}": next(rest) for name in named}
+                for named in (self._stack.parameters, self._stack.buffers)
+            )
+            nest = map_tensors(lambda _: next(rest), batch)
+            vectorised = vmap(forward, in_dims=(0, 0, 0), randomness="error")
+            return grouped_gradients(vectorised, parameters, buffers, nest, examples)
+
+        tensors = [*stacks, *found]
+        key = (self.name, "groups", examples, layout(tensors))
+        return self._replay(key, self.model, tensors, function, lambda: function(*tensors))
 
     def _tried(self, batch: Any, examples: int) -> bool:
         try:

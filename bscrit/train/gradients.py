@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -32,17 +32,26 @@ def gradients_of(total: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
     return list(torch.autograd.grad(total, parameters, allow_unused=True, materialize_grads=True))
 
 
+def fits_in_groups(parameters: Iterable[Tensor], batch: Any) -> bool:
+    """Whether copies of the parameters for every group cost less than a pass for each group.
+
+    Args:
+        parameters: [K, ...].
+        batch: leading dimensions K, groups.
+    """
+    groups = tensors_of(batch)[0].shape[1]
+    return groups * sum(tensor.numel() for tensor in parameters) <= MOST_EXPANDED
+
+
 def grouped_gradients(
     forward: Callable[..., Tensor],
     parameters: dict[str, Tensor],
     buffers: dict[str, Tensor],
     batch: Any,
     examples: int,
-) -> list[Tensor] | None:
+) -> list[Tensor]:
     """Gradients of each group from copies of the parameters, [K, G, ...]."""
     lanes, groups = tensors_of(batch)[0].shape[:2]
-    if groups * sum(tensor.numel() for tensor in parameters.values()) > MOST_EXPANDED:
-        return None  # so many copies of the parameters cost more than a pass for each group
 
     def copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         return {name: stack.detach().repeat_interleave(groups, 0) for name, stack in tensors.items()}
