@@ -49,7 +49,7 @@ def record(function: Function, tensors: Sequence[Tensor]) -> Recording:
     """The operations of `function` on tensors of these shapes and strides; it runs once, on these.
 
     Raises:
-        NotRecorded: it asks for the value of a tensor, on which what it does next may depend.
+        NotRecorded: what it does next may depend on the value of a tensor.
     """
     tape = _Tape(tensors)
     with tape:
@@ -100,6 +100,8 @@ class _Tape(TorchDispatchMode):
     ) -> Any:
         if func is _aten._local_scalar_dense.default:
             raise NotRecorded("the value of a tensor is asked for")
+        if torch.Tag.dynamic_output_shape in func.tags and not _has_fixed_shape(func, args):
+            raise NotRecorded("the shape of a tensor depends on values")
         operands, named = tree_map(self._node, args), tree_map(self._node, kwargs or {})
         node = self.graph.call_function(func, operands, named)
         result = func(*args, **(kwargs or {}))
@@ -133,6 +135,13 @@ class _Tape(TorchDispatchMode):
         return node
 
 
+def _has_fixed_shape(func: Any, args: Sequence[Any]) -> bool:
+    """Picking by positions gives as many as there are positions; picking by a mask may give any number."""
+    if func is not _aten.index.Tensor:
+        return False
+    return all(index is None or index.dtype not in (torch.bool, torch.uint8) for index in args[1])
+
+
 def _item(values: Sequence[Any], place: int) -> Any:
     return values[place]
 
@@ -160,7 +169,10 @@ def _fold(tape: _Tape) -> None:
 
 
 def _leave_out(graph: Graph) -> None:
-    """Drop what returns its operand: copies, views of its own shape, products with 1; and what nobody reads."""
+    """Drop what returns its operand: views of its own shape, products with 1; and what nobody reads.
+
+    Copies stay: a product of matrices may round otherwise where its operands are aligned otherwise.
+    """
     for node in graph.nodes:
         if node.op == "call_function" and _returns_its_operand(node):
             node.replace_all_uses_with(node.args[0])
@@ -178,7 +190,7 @@ def _leave_out(graph: Graph) -> None:
 
 def _returns_its_operand(node: Node) -> bool:
     one = node.target in (_aten.mul.Scalar, _aten.mul.Tensor) and node.args[1] == 1
-    if not one and node.target not in {*_VIEWS, _aten.clone.default}:
+    if not one and node.target not in _VIEWS:
         return False
     operand = node.args[0]
     return isinstance(operand, Node) and operand.meta.get("layout") == node.meta.get("layout")

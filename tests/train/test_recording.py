@@ -114,11 +114,19 @@ def test_draws_are_drawn_anew():
         lambda x: [x * 2 if x.sum() > 0 else x],
         lambda x: [x * x.max().item()],
         lambda x: [x * float(x[0])],
+        lambda x: [x[x > 0].sum()],
+        lambda x: [x.masked_select(x > 0)],
+        lambda x: [x.nonzero() * 1.0],
     ],
 )
-def test_a_function_that_looks_at_values_is_refused(function):
-    with pytest.raises(NotRecorded, match="value of a tensor"):
+def test_a_function_that_depends_on_values_is_refused(function):
+    with pytest.raises(NotRecorded, match="value"):
         record(function, [torch.ones(3)])
+
+
+def test_picking_by_positions_is_recorded():
+    recording = record(lambda x, rows: [x[rows]], [torch.ones(3), torch.tensor([0])])
+    assert recording.module(torch.arange(3.0), torch.tensor([2]))[0].tolist() == [2]
 
 
 def test_tensors_from_elsewhere_are_read_where_they_are():
