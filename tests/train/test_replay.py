@@ -8,6 +8,7 @@ import pytest
 import torch
 from small import NETWORKS, Counting, Recurrent, Regression, dropout, mlp, regression
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from bscrit.train.lanes import Lanes
 from bscrit.train.replay import MOST_MOVES, MOST_RECORDINGS, Replay, layout, replay_of
@@ -71,6 +72,59 @@ def test_what_only_the_loop_can_train_trains_the_same(name):
     assert_same(found, trained(workload, "loop", Replay(workload, NEVER)))
     # The first forward pass of an LSTM after an evaluation renews a list of its weights, which shows as a change.
     assert ("gradients" in replayed(replay)) == (name == "dropout")
+
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return 2 * ctx.saved_tensors[0] * gradient
+
+
+class Odd(nn.Module):
+    """Two layers, and between them what `act(self, x)` makes of the first one's output."""
+
+    def __init__(self, act, first=None):
+        super().__init__()
+        self.act, self.first, self.second = act, first or nn.Linear(72, 8), nn.Linear(8, 3)
+        self.seen = torch.zeros(8)
+
+    def forward(self, x):
+        return self.second(self.act(self, self.first(x.flatten(1))))
+
+
+def remembered(model, x):
+    """Changes an attribute that is no buffer, which only the evaluation reads."""
+    if model.training:
+        model.seen = 0.9 * model.seen + x.detach().mean(0)
+        return x
+    return x + model.seen
+
+
+ODD = {
+    "own function": lambda: Odd(lambda _, x: Square.apply(x)),
+    "noise": lambda: Odd(lambda _, x: x + torch.randn_like(x)),
+    "mask": lambda: Odd(lambda _, x: x.masked_fill(x > 0.1, 0.0)[:, torch.arange(8).flip(0)]),
+    "spectral norm": lambda: Odd(
+        lambda _, x: x.tanh(), nn.utils.parametrizations.spectral_norm(nn.Linear(72, 8))
+    ),
+    "checkpoint": lambda: Odd(lambda _, x: checkpoint(torch.tanh, x, use_reentrant=False)),
+    "a tensor that is no buffer": lambda: Odd(remembered),
+    "a size that depends on values": lambda: Odd(lambda _, x: x * (1 + x[x > 0].mean())),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_models_train_the_same(name):
+    found, expected = (
+        trained(workload, "loop", Replay(workload, often), steps=10)
+        for workload, often in ((Regression(ODD[name]), 2), (Regression(ODD[name]), NEVER))
+    )
+    assert_same(found, expected)
 
 
 def test_lanes_that_leave_and_other_batch_sizes_have_recordings_of_their_own():
