@@ -99,6 +99,15 @@ def whole_lines(path: Path) -> list[str]:
     return data[: data.rfind(b"\n") + 1].decode("utf-8", "replace").splitlines()
 
 
+def stamp(path: Path) -> tuple[int, ...] | None:
+    """What changes whenever a file is written beside and renamed; None where there is none."""
+    try:
+        state = path.stat()
+    except FileNotFoundError:
+        return None
+    return state.st_ino, state.st_mtime_ns, state.st_size
+
+
 def _read_umask() -> int:
     mask = os.umask(0)
     os.umask(mask)

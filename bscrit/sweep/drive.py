@@ -11,12 +11,13 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from bscrit.errors import UserError
-from bscrit.files import explaining
+from bscrit.files import explaining, stamp
 from bscrit.preflight import Preflight
 from bscrit.record import Record, begin, end, read_record
 from bscrit.results import read_results
@@ -26,6 +27,7 @@ from bscrit.sweep.executors import Answer, Executor
 from bscrit.sweep.executors.local import Local
 from bscrit.sweep.look import POLL_SECONDS, look, seen
 from bscrit.sweep.plan import plan
+from bscrit.sweep.shards import Paces, Shards, names, share_out
 from bscrit.sweep.view import View
 
 ATTEMPTS = 2
@@ -127,11 +129,33 @@ def interruptible() -> Iterator[Callable[[], int]]:
             signal.signal(number, old)
 
 
+@dataclass
+class _Running:
+    """A cohort that trains, on one worker or on several.
+
+    Attributes:
+        shards: places of lanes by the number of the request that trains them.
+        waiting: requests without an answer.
+        failed: what went wrong, by place of lane.
+        left: whether it was told to leave, since a shard cannot go on without the others.
+        waits: how long shards waited for each other.
+    """
+
+    cohort: Cohort
+    shards: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    waiting: set[int] = field(default_factory=set)
+    failed: dict[int, Answer] = field(default_factory=dict)
+    left: bool = False
+    waits: list[Sequence[float]] = field(default_factory=list)
+
+
 class _Drive:
     def __init__(self, spec: Spec, out: Path, facts: Preflight, executor: Executor, view: View) -> None:
         self.spec, self.out, self.facts, self.executor, self.view = spec, out, facts, executor, view
         self.records = {record.trial.name: record for record in read_results(out)}
-        self.running: dict[int, Cohort] = {}
+        self.running: list[_Running] = []
+        self.paces = Paces()
+        self.split: dict[tuple[str, ...], Shards] = {}
         self.failures: Counter[str] = Counter()
         self.outcome = Outcome([], facts)
         self.began = time.monotonic()
@@ -144,10 +168,11 @@ class _Drive:
             if not self.running:
                 break
             answers = self.executor.poll(POLL_SECONDS)
+            known_anew = False
             for answer in answers:
-                self._take(answer)
-            known_anew = bool(answers)
-            self.view.update(list(self.running.values()), list(self.records.values()), self.out)
+                known_anew |= self._take(answer)
+            cohorts = [running.cohort for running in self.running]
+            self.view.update(cohorts, list(self.records.values()), self.out)
         self.outcome.interrupted = interrupted()
         self.outcome.records = list(self.records.values())
         self.outcome.seconds = time.monotonic() - self.began
@@ -155,42 +180,86 @@ class _Drive:
 
     def _submit(self) -> None:
         """Begin what is planned and does not run yet, as far as there are free workers."""
-        busy = {trial.name for cohort in self.running.values() for trial in cohort.trials}
-        for cohort in plan(self.spec, self.facts, self.records.values(), self.outcome.given_up):
-            if len(self.running) >= self.executor.slots:
-                return
-            if any(trial.name in busy for trial in cohort.trials):
-                continue
-            for trial in cohort.trials:
-                known = self.records.get(trial.name)
-                if known is None or not known.finished or known.order != cohort.order:
-                    begin(self._folder(trial.name), trial, cohort.order)
-                    self.records[trial.name] = Record(trial, cohort.order, folder=self._folder(trial.name))
-                    self.outcome.new.add(trial.name)
-            folders = [str(self._folder(trial.name)) for trial in cohort.trials]
-            self.running[self.executor.submit({"call": "train", "folders": folders})] = cohort
-            self.view.begun(cohort)
+        free = self.executor.slots - sum(len(running.waiting) for running in self.running)
+        busy = {trial.name for running in self.running for trial in running.cohort.trials}
+        planned = (
+            plan(self.spec, self.facts, self.records.values(), self.outcome.given_up) if free > 0 else []
+        )
+        planned = [cohort for cohort in planned if not busy & {trial.name for trial in cohort.trials}][:free]
+        chosen: list[tuple[Cohort, Shards]] = [(cohort, []) for cohort in planned]
+        if self.executor.at_once:
+            trials = self.out / "trials"
+            chosen = share_out(planned, free, self._ended, trials, self.paces, self.split)
+        for cohort, shards in chosen:
+            self.split[names(cohort)] = shards
+            self._start(cohort, shards)
 
-    def _take(self, answer: Answer) -> None:
-        cohort = self.running.pop(answer.request)
+    def _ended(self, cohort: Cohort) -> list[bool]:
+        """Which trials of a cohort have ended as it asks."""
+        known = [self.records.get(trial.name) for trial in cohort.trials]
+        return [r is not None and r.finished and r.order == cohort.order for r in known]
+
+    def _start(self, cohort: Cohort, shards: Shards) -> None:
+        for trial, ended in zip(cohort.trials, self._ended(cohort), strict=True):
+            if not ended:
+                begin(self._folder(trial.name), trial, cohort.order)
+                self.records[trial.name] = Record(trial, cohort.order, folder=self._folder(trial.name))
+                self.outcome.new.add(trial.name)
+        folders = [self._folder(trial.name) for trial in cohort.trials]
+        request: dict[str, Any] = {"call": "train", "folders": [str(folder) for folder in folders]}
+        if len(shards) > 1:
+            request["stamps"] = [stamp(folder / "curve.csv") for folder in folders]
+        running = _Running(cohort)
+        for own in shards or [tuple(range(len(folders)))]:
+            number = self.executor.submit({**request, "own": own} if len(shards) > 1 else request)
+            running.shards[number] = own
+        running.waiting = set(running.shards)
+        self.running.append(running)
+        self.view.begun(cohort)
+
+    def _take(self, answer: Answer) -> bool:
+        """Take in an answer; whether a cohort ended by it."""
         if answer.by == "user":
             raise UserError(*answer.error)
-        for trial in cohort.trials:
+        running = next(running for running in self.running if answer.request in running.waiting)
+        running.waiting.remove(answer.request)
+        if answer.done is not None:
+            self.paces.add(running.cohort, answer.done.get("paces", ()))
+            running.waits.append(answer.done.get("waits", (0, 0.0)))
+        elif not running.left:
+            running.failed.update(dict.fromkeys(running.shards[answer.request], answer))
+        if running.waiting:
+            # Without its mates a shard would wait for ever; it is told once, and goes on when it is planned again.
+            if not running.left and not (answer.done and answer.done.get("done")):
+                running.left = True
+                for number in running.waiting:
+                    self.executor.leave(number)
+            return False
+        self.running.remove(running)
+        self.paces.waited(running.waits)
+        self._close(running)
+        return True
+
+    def _close(self, running: _Running) -> None:
+        """Read what a cohort left."""
+        trials = running.cohort.trials
+        for place, trial in enumerate(trials):
             record = read_record(self._folder(trial.name))
-            if record is not None and not record.finished and (answer.by or record.status == "failed"):
+            answer = running.failed.get(place)
+            if record is not None and not record.finished and (answer or record.status == "failed"):
                 record = self._failed(record, answer)
             if record is not None:
                 self.records[trial.name] = record
-        self.view.ended(cohort, [self.records[trial.name] for trial in cohort.trials])
+        self.view.ended(running.cohort, [self.records[trial.name] for trial in trials])
 
-    def _failed(self, record: Record, answer: Answer) -> Record:
+    def _failed(self, record: Record, answer: Answer | None) -> Record:
         """Close a trial whose worker failed; the plan asks for it again until it failed too often."""
         name, folder = record.trial.name, self._folder(record.trial.name)
         self.failures[name] += 1
-        if answer.by == "worker":
+        if answer is not None and answer.by == "worker":
             with explaining(folder), (folder / "log.txt").open("a", encoding="utf-8") as log:
                 log.write(answer.error[1] + "\n")
-        reason = answer.error[1] or record.reason
+        reason = answer.error[1] if answer is not None else record.reason
         end(folder, "failed", reason, {"attempts": self.failures[name]})
         if self.failures[name] >= ATTEMPTS:
             self.outcome.given_up[name] = reason

@@ -44,7 +44,11 @@ def look(
     before = _before(file)
     view.note("looking at the workload")
     stamps = _stamps(spec)
-    executor.submit({"call": "preflight", "request": _request(spec)})
+    request = _request(spec)
+    prepared = {key: request[key] for key in ("use", "settings", "device")}
+    executor.submit({"call": "preflight", "request": request})
+    if spec.workload.use in BUILT_IN_WORKLOADS:
+        executor.prepare(prepared)
     answers: list[Answer] = []
     while not answers:
         if interrupted():
@@ -57,7 +61,7 @@ def look(
     facts = Preflight.from_dict(answer.done["facts"])
     if before is not None and before.fingerprint == facts.fingerprint and before.device == facts.device:
         facts = replace(facts, backends={**facts.backends, **before.backends})
-    facts = replace(facts, request=_request(spec), stamps=stamps)
+    facts = replace(facts, request=request, stamps=stamps)
     errors, warnings = check(spec, facts)
     if errors:
         raise UserErrors(errors)
@@ -65,6 +69,10 @@ def look(
         view.note(line)
     write_json(file, facts.to_dict())
     write_text(out / "spec.toml", spec.source.to_toml())
+    if spec.workload.use not in BUILT_IN_WORKLOADS:
+        executor.prepare(
+            prepared
+        )  # not before: a class of the user's may download, and two at once would collide
     return facts
 
 

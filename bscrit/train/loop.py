@@ -12,20 +12,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any, TypeVar
-
-import torch
 
 from bscrit.curve import curve_line
 from bscrit.errors import UserError
-from bscrit.files import replacing
 from bscrit.noise import FrozenNoise, frozen_lines, noise_line
 from bscrit.record import end
+from bscrit.train import checkpoint
 from bscrit.train.judge import evaluation_after, judge
 from bscrit.train.lanes import Lanes
+from bscrit.train.mates import Mates, Shard
 from bscrit.train.noise import FROZEN_STEPS, Gauge
 from bscrit.train.open_trial import OpenTrial, sync, write
+from bscrit.train.pace import Pace
 from bscrit.train.schedule import factor
 from bscrit.train.workload import Workload
 
@@ -38,48 +37,71 @@ def train(
     workload: Workload,
     facts: Mapping[str, Any],
     interrupted: Callable[[], bool] = lambda: False,
+    shard: Shard | None = None,
+    pace: Pace | None = None,
 ) -> bool:
     """Train the cohort in these folders until every lane has ended.
 
     Args:
         workload: prepared for the device of the order.
         facts: what the records shall say besides what the loop knows.
-        interrupted: asked after every step; the cohort then leaves a checkpoint and returns.
+        interrupted: asked after every step, and once true always true; the cohort then leaves a checkpoint
+            and returns.
+        shard: the lanes that are trained here, where other workers train the others at the same time.
+        pace: is told how fast the lanes were.
 
     Returns:
-        Whether the cohort ended; False when it was interrupted.
+        Whether the lanes ended; False when interrupted.
     """
-    cohort = _Cohort([OpenTrial.read(folder) for folder in folders], workload, facts)
-    with contextlib.ExitStack() as open_files:
+    cohort = _Cohort(folders, workload, facts, interrupted, shard, pace or Pace())
+    with contextlib.ExitStack() as open_files, contextlib.suppress(_AllFailed):
         cohort.start(open_files)
         while cohort.live:
             if interrupted():
                 cohort.save()
                 return False
             cohort.step()
-    cohort.checkpoint.unlink(missing_ok=True)
+    for row in cohort.own:
+        (folders[row] / checkpoint.NAME).unlink(missing_ok=True)
     return True
 
 
-class _Cohort:
-    """The lanes of one order, those that still train and those that have ended."""
+class _AllFailed(Exception):
+    """Every lane of a shard failed, each by itself: its mates go on elsewhere."""
 
-    def __init__(self, lanes: Sequence[OpenTrial], workload: Workload, facts: Mapping[str, Any]) -> None:
-        self.lanes = list(lanes)
-        self.order = lanes[0].order
-        self.trial = lanes[0].trial
+
+class _Cohort:
+    """The lanes of one order, those that still train here and those that have ended or train elsewhere."""
+
+    def __init__(
+        self,
+        folders: Sequence[Path],
+        workload: Workload,
+        facts: Mapping[str, Any],
+        interrupted: Callable[[], bool],
+        shard: Shard | None,
+        pace: Pace,
+    ) -> None:
+        self.lanes = [OpenTrial.read(folder) for folder in folders]
+        self.order = self.lanes[0].order
+        self.trial = self.lanes[0].trial
         self.workload = workload
         self.facts = facts
-        self.live = [row for row, lane in enumerate(self.lanes) if lane.ending is None]
-        self.checkpoint = self.lanes[0].folder / "checkpoint.pt"
+        self.interrupted = interrupted
+        self.shard = shard or Shard(tuple(range(len(folders))), (None,) * len(folders))
+        self.own = self.shard.own
+        self.pace = pace
+        self.live = [row for row in self.own if self.lanes[row].ending is None]
+        self.path = self.lanes[self.own[0]].folder / checkpoint.NAME
         self.steps = self.evaluated = self.next_noise = 0
-        self.seconds = self.noise_seconds = 0.0
+        self.seconds = self.noise_seconds = self.waited_seconds = 0.0
         self.gauge = Gauge(self.order.noise) if self.order.noise is not None else None
 
     def start(self, files: contextlib.ExitStack) -> None:
         """Build the live lanes, from the checkpoint where there is one, and make the first evaluation."""
         if not self.live:
             return
+        self.mates = Mates(self.lanes, self.shard, files)
         if not self.order.splits:
             self.workload.sums_over_examples = False
         saved = self._saved()
@@ -91,10 +113,13 @@ class _Cohort:
             self.stack.keep([saved["names"].index(name) for name in self._names()])
         self.began = self.saved = time.monotonic()
         self.noise_before = self.noise_seconds
+        self.timed = self.steps, self.seconds
         for row in self.live:
             self.lanes[row].begin(self.steps if saved is not None else -1, files)
         if saved is None:
             self._evaluate()
+        elif self.steps == self.evaluated:
+            self._judge()  # it was told to leave while it waited for its mates; else this finds nothing new
 
     def step(self) -> None:
         """One update of every live lane, and what is due after it."""
@@ -123,54 +148,59 @@ class _Cohort:
             sync(self.lanes[row].curve_file)
             sync(self.lanes[row].noise_file)
             sync(self.lanes[row].frozen_file)
-        with replacing(self.checkpoint) as stream:
-            try:
-                torch.save(state, stream)
-            except RuntimeError as error:
-                # On a full disk it complains about its own format, and keeps the reason to itself.
-                if isinstance(error.__context__, OSError):
-                    raise error.__context__ from None
-                raise
+        checkpoint.save(self.path, state)
         self.saved = time.monotonic()
 
     def _saved(self) -> dict[str, Any] | None:
-        """The checkpoint, None unless it holds every live lane and their curves lead up to it."""
-        saved = _load(self.checkpoint)
-        if saved is None or not set(self._names()) <= set(saved["names"]):
-            return None
-        known = ({row[0] for row in self.lanes[row].rows} for row in self.live)
-        return saved if all(saved["evaluated"] in steps for steps in known) else None
+        """The checkpoint that goes furthest of those that serve: the cohort may have been split otherwise."""
+        states = (checkpoint.load(lane.folder / checkpoint.NAME) for lane in self.lanes)
+        found = [state for state in states if state is not None and self._serves(state)]
+        return max(found, key=lambda state: int(state["steps"]), default=None)
+
+    def _serves(self, saved: Mapping[str, Any]) -> bool:
+        """Whether a checkpoint holds every live lane and their curves lead up to it."""
+        if not set(self._names()) <= set(saved["names"]):
+            return False
+        curves = (self.lanes[row].rows.until(saved["evaluated"]) for row in self.live)
+        return all(len(curve) and curve.steps[-1] == saved["evaluated"] for curve in curves)
 
     def _evaluate(self) -> None:
         self.evaluated = self.steps
         seconds, examples = self._elapsed(), self.steps * self.trial.batch_size
+        before, then = self.timed
+        self.pace.trained(len(self.live), self.steps - before, seconds - then)
+        self.timed = self.steps, seconds
         losses = self._with_all(Lanes.evaluate)
-        for row, loss in zip(self.live, losses, strict=True):
+        for row, loss in zip(self.live, losses.tolist(), strict=True):
             lane = self.lanes[row]
-            lane.rows.append((self.steps, examples, float(loss), seconds))
-            line = curve_line(
-                self.steps, examples, float(loss), self.trial.batch_size, self._lr(lane), seconds
-            )
+            lane.rows.add(self.steps, examples, loss, seconds)
+            line = curve_line(self.steps, examples, loss, self.trial.batch_size, self._lr(lane), seconds)
             write(lane.curve_file, line, lane.folder / "curve.csv")
         if self.gauge is not None and self.gauge.how.losses:
             self._freeze(self.gauge)
         self._judge()
 
     def _judge(self) -> None:
-        """What the judge sees are curves up to now, also of lanes that ended later before an interruption."""
-        curves = [lane.curve(self.steps) for lane in self.lanes]
-        known = [lane.ending if lane.last <= self.steps else None for lane in self.lanes]
+        """End lanes of ours as all curves up to now ask for.
+
+        Up to now: a lane may have ended later, before an interruption, and a mate may be ahead.
+        """
+        began = time.monotonic()
+        if not self.mates.wait(self.steps, self.interrupted):
+            return  # it is judged when it goes on
+        waited = time.monotonic() - began
+        self.waited_seconds += waited
+        self.pace.waited(waited)
+        curves = [lane.rows.until(self.steps) for lane in self.lanes]
+        known = [lane.ending if lane.rows.last <= self.steps else None for lane in self.lanes]
         found = judge(self.order, curves, known)
-        kept = []
-        for place, row in enumerate(self.live):
-            ending, lane = found[row], self.lanes[row]
-            if ending is None:
-                kept.append(place)
-                continue
-            lane.ending = ending
-            sync(lane.curve_file)
-            end(lane.folder, ending.status, ending.reason, {**self.facts, **self._facts()})
-        self._keep(kept)
+        for row, (lane, ending) in enumerate(zip(self.lanes, found, strict=True)):
+            if lane.ending is None and ending is not None:
+                lane.ending = ending
+                if row in self.live:
+                    sync(lane.curve_file)
+                    end(lane.folder, ending.status, ending.reason, {**self.facts, **self._facts()})
+        self._keep([place for place, row in enumerate(self.live) if found[row] is None])
 
     def _with_all(self, act: Callable[[Lanes], T]) -> T:
         """`act` on the live lanes; where one of them makes it raise, that lane fails and the others go on.
@@ -185,12 +215,14 @@ class _Cohort:
         except Exception:
             errors = [self._alone(place, act) for place in range(len(self.live))]
             kept = [place for place, error in enumerate(errors) if error is None]
-            if len(kept) in (0, len(self.live)):
+            if len(kept) == len(self.live) or not (kept or self.mates.live):
                 raise
         for row, error in zip(self.live, errors, strict=True):
             if error is not None:
                 self.lanes[row].fail(error)
         self._keep(kept)
+        if not kept:
+            raise _AllFailed
         return act(self.stack)
 
     def _alone(self, place: int, act: Callable[[Lanes], Any]) -> Exception | None:
@@ -239,8 +271,9 @@ class _Cohort:
         """Measure the lanes that have just passed a loss that was asked for."""
         for place, row in enumerate(self.live):
             lane = self.lanes[row]
-            *before, now = (loss for _, _, loss, _ in lane.rows)
-            passed = [asked for asked in gauge.how.losses if now <= asked < min(before, default=inf)]
+            losses = lane.rows.losses
+            before = min(losses[:-1], default=inf)
+            passed = [asked for asked in gauge.how.losses if losses[-1] <= asked < before]
             if not passed:
                 continue
             with self._timed():
@@ -287,18 +320,6 @@ class _Cohort:
         return lane.trial.lr * factor(self.trial.schedule, max(self.steps - 1, 0), self.trial.batch_size)
 
     def _elapsed(self) -> float:
-        """Seconds of training and evaluation, without those of measuring."""
-        return self.seconds + time.monotonic() - self.began - (self.noise_seconds - self.noise_before)
-
-
-def _load(path: Path) -> dict[str, Any] | None:
-    """The checkpoint, None where there is none that can be read: the cohort then starts anew."""
-    try:
-        state = torch.load(path, weights_only=True)
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError, AttributeError, UnpicklingError):
-        return None
-    whole = isinstance(state, dict) and set(state) >= _SAVED
-    return state if whole else None
-
-
-_SAVED = {"steps", "evaluated", "seconds", "next_noise", "noise_seconds", "names", "lanes"}
+        """Seconds of training and evaluation, without those of measuring and of waiting."""
+        apart = self.noise_seconds - self.noise_before + self.waited_seconds
+        return self.seconds + time.monotonic() - self.began - apart

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from bscrit.curve import HEADER, Curve
+from bscrit.curve import EMPTY, HEADER, Curve, Floats
 from bscrit.files import explaining, whole_lines, write_text
 from bscrit.noise import FROZEN_HEADER
 from bscrit.noise import HEADER as NOISE_HEADER
@@ -28,7 +28,7 @@ class OpenTrial:
     trial: Trial
     order: Order
     ending: Ending | None = None
-    rows: list[tuple[float, float, float, float]] = field(default_factory=list)
+    rows: Rows = field(default_factory=lambda: Rows())
     curve_file: IO[str] | None = None
     noise_file: IO[str] | None = None
     frozen_file: IO[str] | None = None
@@ -39,13 +39,12 @@ class OpenTrial:
         assert record is not None, "the sweep begins a folder before it hands it over"
         lane = cls(folder, record.trial, record.order)
         lane.ending = Ending(record.status, record.reason) if record.finished else None
-        c = record.curve
-        lane.rows = list(zip(c.steps, c.examples, c.loss, c.seconds, strict=True))
+        lane.rows = Rows(record.curve)
         return lane
 
     def begin(self, step: int, files: contextlib.ExitStack) -> None:
         """Open the streams, cut back to what was known before update number `step`."""
-        self.rows = [row for row in self.rows if row[0] <= step]
+        self.rows = Rows(self.rows.until(step))
         self.curve_file = files.enter_context(stream(self.folder / "curve.csv", HEADER, step))
         if self.order.noise is not None:
             self.noise_file = files.enter_context(stream(self.folder / "noise.csv", NOISE_HEADER, step - 1))
@@ -61,13 +60,42 @@ class OpenTrial:
             log.writelines(traceback.format_exception(error))
         end(self.folder, self.ending.status, self.ending.reason, {})
 
-    def curve(self, step: float) -> Curve:
-        table = np.array([row for row in self.rows if row[0] <= step], dtype=float).reshape(-1, 4)
-        return Curve(*table.T)
+
+class Rows:
+    """The evaluations of a run that goes on: a curve that grows, of which parts are views and not copies."""
+
+    def __init__(self, curve: Curve = EMPTY) -> None:
+        self._table = np.empty((4, 2 * len(curve) + 64))
+        self._count = len(curve)
+        columns = (curve.steps, curve.examples, curve.loss, curve.seconds)
+        for row, column in zip(self._table, columns, strict=True):
+            row[: self._count] = column
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, step: float, examples: float, loss: float, seconds: float) -> None:
+        """Append an evaluation later than those there are."""
+        if self._count == self._table.shape[1]:
+            self._table = np.concatenate([self._table, np.empty_like(self._table)], axis=1)
+        self._table[:, self._count] = (step, examples, loss, seconds)
+        self._count += 1
+
+    def until(self, step: float) -> Curve:
+        """The curve up to and including `step`."""
+        count = self._count
+        if self.last > step:
+            count = int(np.searchsorted(self._table[0, :count], step, side="right"))
+        return Curve(*self._table[:, :count])
+
+    @property
+    def losses(self) -> Floats:
+        return self._table[2, : self._count]
 
     @property
     def last(self) -> float:
-        return self.rows[-1][0] if self.rows else -1.0
+        """The last step, -1 where there is none yet."""
+        return float(self._table[0, self._count - 1]) if self._count else -1.0
 
 
 @contextlib.contextmanager

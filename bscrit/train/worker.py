@@ -5,8 +5,12 @@ output; what the workload prints goes to standard error. When its input ends, be
 leave or died, it leaves a checkpoint and goes.
 
     python -m bscrit.train.worker --path FOLDER_OF_THE_SPEC
-    {"call": "train", "folders": ["results/x/trials/b00004-..."]}     ->  {"done": true}
-    {"call": "preflight", "request": {...}}                           ->  {"facts": {...}}
+    {"call": "preflight", "request": {...}}                         ->  {"facts": {...}}
+    {"call": "prepare", "request": {...}}                           ->  {"prepared": true}
+    {"call": "train", "folders": ["results/x/trials/b4-...", ...]}  ->  {"done": true, ...}
+
+For a cohort on several workers the request says which lanes are this one's, too (mates.py). The answer tells how
+fast they were (pace.py).
 """
 
 from __future__ import annotations
@@ -32,30 +36,37 @@ from bscrit.record import read_record
 from bscrit.train.lanes import tune_allocator
 from bscrit.train.loading import load_workload
 from bscrit.train.loop import train
-from bscrit.train.preflight import preflight, versions
+from bscrit.train.mates import Shard
+from bscrit.train.pace import Pace
+from bscrit.train.preflight import preflight, resolve_device, versions
 from bscrit.train.workload import Workload
 
 GRACE_SECONDS = 2.0
 _workloads: dict[str, Workload] = {}
 
 
-def run(folders: Sequence[Path], leave: threading.Event | None = None) -> bool:
+def run(
+    folders: Sequence[Path],
+    leave: threading.Event | None = None,
+    shard: Shard | None = None,
+    pace: Pace | None = None,
+) -> bool:
     """Train the cohort that lies in these folders; False when told to leave before it ended."""
     record = read_record(folders[0])
     assert record is not None, "the sweep begins a folder before it hands it over"
     trial, order = record.trial, record.order
-    text = json.dumps([trial.workload, trial.settings, order.device], sort_keys=True)
+    workload = _prepared(trial.workload, trial.settings, order.device)
+    facts = {"device": order.device, "dtype": trial.dtype, "unit": workload.unit, "versions": versions()}
+    return train(folders, workload, facts, leave.is_set if leave else lambda: False, shard, pace)
+
+
+def _prepared(use: str, settings: Mapping[str, Any], device: str) -> Workload:
+    text = json.dumps([use, settings, device], sort_keys=True)
     if text not in _workloads:
-        workload = load_workload(trial.workload, trial.settings)
-        workload.prepare(order.device)
+        workload = load_workload(use, settings)
+        workload.prepare(device)
         _workloads[text] = workload
-    facts = {
-        "device": order.device,
-        "dtype": trial.dtype,
-        "unit": _workloads[text].unit,
-        "versions": versions(),
-    }
-    return train(folders, _workloads[text], facts, leave.is_set if leave else lambda: False)
+    return _workloads[text]
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -82,17 +93,36 @@ def _answer(request: Mapping[str, Any], leave: threading.Event) -> dict[str, Any
     try:
         if request["call"] == "preflight":
             return {"facts": preflight(request["request"]).to_dict()}
-        return {"done": run([Path(folder) for folder in request["folders"]], leave)}
+        if request["call"] == "prepare":
+            return _prepare(request["request"])
+        folders, pace = [Path(folder) for folder in request["folders"]], Pace()
+        done = run(folders, leave, Shard.of(request), pace)
+        return {"done": done, **pace.to_dict()}
     except UserError as error:
         traceback.print_exc()
         return {"error": [error.where, error.what, error.remedy], "of": "user"}
     except Exception as error:
         text = traceback.format_exc()
         sys.stderr.write(text)
-        for folder in request.get("folders", ()):
+        for folder in _own(request):
             with open(Path(folder) / "log.txt", "a", encoding="utf-8") as log:  # noqa: PTH123
                 log.write(text)
         return {"error": ["", f"{type(error).__name__}: {error}", ""], "of": "trial"}
+
+
+def _prepare(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Load a workload before there is anything to train on it; what is wrong with it, preflight says."""
+    try:
+        _prepared(request["use"], request["settings"], resolve_device(request["device"]))
+    except Exception:
+        return {"prepared": False}
+    return {"prepared": True}
+
+
+def _own(request: Mapping[str, Any]) -> list[str]:
+    """The folders whose lanes a request trains."""
+    folders: list[str] = request.get("folders", [])
+    return [folders[place] for place in request.get("own", range(len(folders)))]
 
 
 def _listen(asked: IO[str], requests: queue.Queue[dict[str, Any] | None], leave: threading.Event) -> None:

@@ -15,12 +15,15 @@ class InProcess:
         trouble: called with (number, request) before a request; an Answer stands in for it.
     """
 
+    at_once = False
+
     def __init__(
         self, slots: int = 2, trouble: Callable[[int, dict], Answer | None] = lambda *_: None
     ) -> None:
         self.slots = slots
         self.trouble = trouble
         self.requests: list[dict] = []
+        self.prepared: list[dict] = []
         self._waiting: list[int] = []
         self.closed = 0
 
@@ -29,6 +32,9 @@ class InProcess:
         self.requests.append(request)
         self._waiting.append(len(self.requests) - 1)
         return len(self.requests) - 1
+
+    def prepare(self, request):
+        self.prepared.append(request)
 
     def poll(self, seconds):  # noqa: ARG002 (answers are there at once)
         if not self._waiting:

@@ -16,6 +16,7 @@ from bscrit.spec import read_spec
 from bscrit.sweep import drive as module
 from bscrit.sweep.drive import ATTEMPTS, drive, interruptible, locked
 from bscrit.sweep.executors import Answer
+from bscrit.train import worker
 from bscrit.workloads import quadratic
 
 
@@ -260,6 +261,7 @@ def test_rates_at_which_the_user_s_code_raises_do_not_stop_the_search(run, monke
         return loss(self, model, batch)
 
     monkeypatch.setattr(quadratic.Quadratic, "losses", checked)
+    monkeypatch.setattr(worker, "_workloads", {})  # steps of other losses may have been recorded
     outcome, executor = run(small_spec(learning_rate={"guess": 2.0}))
     failed = [record for record in outcome.records if record.status == "failed"]
     assert failed

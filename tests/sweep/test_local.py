@@ -21,9 +21,9 @@ def say(answer):
 
 for line in sys.stdin:
     request = json.loads(line)
-    exec(request["code"])
-    sys.stdout.write(json.dumps({"done": os.getpid()}) + "\\n")
-    sys.stdout.flush()
+    prepares = request["call"] == "prepare"
+    exec(request["request"]["code"] if prepares else request["code"])
+    say({"prepared": True} if prepares else {"done": os.getpid()})
 """
 
 
@@ -164,6 +164,69 @@ def test_what_has_nothing_to_keep_is_not_waited_for(start, monkeypatch):
     executor.close()
     assert time.monotonic() - began < 5
     assert not alive(pid)
+
+
+SLOWLY = "time.sleep(0.4); print(os.getpid(), file=sys.stderr, flush=True)"
+
+
+def test_who_is_idle_prepares_and_that_is_no_answer(start):
+    executor = start(3)
+    executor.submit({"call": "preflight", "code": "time.sleep(0.1)"})
+    executor.prepare({"code": SLOWLY})
+    asked = wait(executor)[0].done["done"]
+    for _ in range(3):  # to all of them, before two have prepared
+        executor.submit({"call": "train", "code": ""})
+    trained = {one.done["done"] for one in wait(executor, 3)}
+    assert {int(line) for line in executor._log.read_text().split()} == trained - {asked}
+    assert len(trained) == 3
+    assert executor.poll(0.1) == []
+
+
+def test_a_request_goes_to_one_that_need_not_prepare_first(start):
+    executor = start(2)
+    executor.submit({"call": "preflight", "code": ""})
+    executor._workers.reverse()
+    executor.prepare({"code": "time.sleep(5)"})
+    wait(executor)
+    began = time.monotonic()
+    assert answer(executor).done
+    assert time.monotonic() - began < 4
+
+
+def test_one_that_dies_while_it_prepares_is_replaced(start):
+    executor = start()
+    executor.prepare({"code": "os._exit(1)"})
+    assert executor.poll(5.0) == []
+    assert answer(executor).done
+    executor.prepare({"code": "time.sleep(0.2); os._exit(1)"})
+    assert answer(executor).by == "worker"
+
+
+@pytest.mark.parametrize("also", [False, True])
+def test_one_that_prepares_has_nothing_to_keep_and_is_not_waited_for(start, monkeypatch, also):
+    monkeypatch.setattr(local, "GRACE_SECONDS", 60.0)
+    executor = start()
+    pid = answer(executor).done["done"]
+    executor.prepare({"code": "time.sleep(60)"})
+    if also:
+        executor.submit({"call": "train", "code": ""})
+    began = time.monotonic()
+    executor.close()
+    assert time.monotonic() - began < 5
+    assert not alive(pid)
+
+
+def test_one_that_is_told_to_leave_leaves_alone(start):
+    executor = start(2)
+    pids = {one.done["done"] for one in _both(executor)}
+    code = "signal.signal(15, lambda *_: (say({'done': False}), os._exit(0))); time.sleep(5)"
+    one, other = (executor.submit({"call": "train", "code": c}) for c in (code, "time.sleep(1)"))
+    time.sleep(0.3)
+    executor.leave(one)
+    first, second = wait(executor, 2)
+    assert (first.request, first.done) == (one, {"done": False})
+    assert second.request == other
+    assert second.done["done"] in pids
 
 
 def _both(executor):

@@ -91,3 +91,29 @@ def test_what_a_class_of_the_users_rests_on_is_not_known(tmp_path, monkeypatch):
     )
     look(spec, tmp_path, InProcess(), Silent())
     assert seen(spec, tmp_path) is None
+
+
+def test_other_workers_prepare_while_the_first_one_looks(folder, tmp_path):
+    prepared = []
+    executor = InProcess(trouble=lambda *_: prepared.extend(executor.prepared))
+    spec = text_spec(folder)
+    look(spec, tmp_path, executor, Silent())
+    assert prepared == executor.prepared
+    assert prepared == [{"use": "language", "settings": spec.workload.settings, "device": "auto"}]
+
+
+def test_a_class_of_the_users_is_not_prepared_twice_at_once(tmp_path, monkeypatch):
+    """It may download what is not there yet."""
+    (tmp_path / "loading.py").write_text(
+        "from bscrit.workloads.quadratic import Quadratic\n\nclass Mine(Quadratic): ...\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    tables = {"batch_sizes": [4, 16], "targets": [0.2], "max_examples": 10**5}
+    spec = parse_spec(
+        {"workload": {"use": "loading:Mine"}, "sweep": tables, "noise": {"source": "none"}}, folder=tmp_path
+    )
+    prepared = []
+    executor = InProcess(trouble=lambda *_: prepared.extend(executor.prepared))
+    look(spec, tmp_path, executor, Silent())
+    assert prepared == []
+    assert [one["use"] for one in executor.prepared] == ["loading:Mine"]

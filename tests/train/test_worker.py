@@ -10,10 +10,11 @@ import time
 from dataclasses import replace
 
 import pytest
-from cohorts import ORDER, begun, told, workload
+from cohorts import ORDER, SETTINGS, begun, told, workload
 from own import write_module
 
 from bscrit.record import Order, begin, read_record
+from bscrit.train import worker
 from bscrit.train.loop import train
 from bscrit.trial import Trial
 
@@ -73,7 +74,7 @@ def test_cohorts_one_after_the_other(start, tmp_path):
     for root in ("a", "b"):
         folders = begun(tmp_path / root)
         ask(process, folders)
-        assert json.loads(process.stdout.readline()) == {"done": True}
+        assert json.loads(process.stdout.readline())["done"]
         assert read_record(folders[0]).status == "reached"
     process.stdin.close()
     assert process.wait(10) == 0
@@ -90,7 +91,7 @@ def test_told_to_leave_it_keeps_what_it_has(start, tmp_path, way):
         process.send_signal(signal.SIGTERM)
     else:
         process.stdin.close()
-    assert process.stdout.read() == '{"done": false}\n'
+    assert process.stdout.read().startswith('{"done": false, ')
     assert process.wait(10) == 0
     assert read_record(folders[0]).status == "running"
     assert (folders[0] / "checkpoint.pt").exists()
@@ -122,7 +123,7 @@ def test_what_a_workload_prints_and_reads_stays_out_of_the_conversation(start, t
     folders = own_cohort(tmp_path, "chatty", top="print('on import')", model=NOISY)
     process = start()
     ask(process, folders)
-    assert json.loads(process.stdout.readline()) == {"done": True}
+    assert json.loads(process.stdout.readline())["done"]
     log = (tmp_path / "log").read_text()
     assert "on import" in log
     assert "to output" in log
@@ -142,7 +143,7 @@ def test_threads_and_processes_of_a_workload_do_not_keep_a_worker_alive(start, t
     folders = own_cohort(tmp_path, "spawning", init=work)
     process = start()
     ask(process, folders)
-    assert json.loads(process.stdout.readline()) == {"done": True}
+    assert json.loads(process.stdout.readline())["done"]
     process.stdin.close()
     assert process.wait(15) == 0
 
@@ -155,7 +156,7 @@ def test_an_exception_is_an_answer_with_its_traceback_in_the_log_of_the_trial(st
     assert found == {"error": ["", "ZeroDivisionError: in my code", ""], "of": "trial"}
     assert 'raise ZeroDivisionError("in my code")'.replace('"', "'") in (folders[0] / "log.txt").read_text()
     ask(process, begun(tmp_path / "next"))
-    assert json.loads(process.stdout.readline()) == {"done": True}, "the next cohort trains"
+    assert json.loads(process.stdout.readline())["done"], "the next cohort trains"
 
 
 def test_a_mistake_of_the_user_is_told_as_one(start, tmp_path):
@@ -165,3 +166,46 @@ def test_a_mistake_of_the_user_is_told_as_one(start, tmp_path):
     found = json.loads(process.stdout.readline())
     assert found["of"] == "user"
     assert "returned shape (2,)" in found["error"][1]
+
+
+def test_what_was_prepared_is_trained_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(worker, "_workloads", {})
+    request = {"use": "quadratic", "settings": SETTINGS, "device": "cpu"}
+    assert worker._answer({"call": "prepare", "request": request}, None) == {"prepared": True}
+    monkeypatch.setattr(worker, "load_workload", None)
+    assert worker.run(begun(tmp_path))
+
+
+def test_what_is_wrong_with_a_workload_is_not_told_by_those_who_prepare(start, tmp_path):
+    process = start()
+    request = {"use": "not_there:Mine", "settings": {}, "device": "auto"}
+    process.stdin.write(json.dumps({"call": "prepare", "request": request}) + "\n")
+    ask(process, begun(tmp_path / "next"))
+    assert json.loads(process.stdout.readline()) == {"prepared": False}
+    assert json.loads(process.stdout.readline())["done"]
+    assert (tmp_path / "log").read_text() == ""
+
+
+def test_a_shard_whose_training_raises_logs_it_for_its_own_lanes(tmp_path):
+    folders = own_cohort(tmp_path, "broken", init="raise RuntimeError('in my code')")
+    folders += begun(tmp_path / "other")
+    request = {
+        "call": "train",
+        "folders": list(map(str, folders)),
+        "own": [0],
+        "stamps": [None] * len(folders),
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(tmp_path))
+        assert worker._answer(request, None)["of"] == "trial"
+    assert "in my code" in (folders[0] / "log.txt").read_text()
+    assert not any((folder / "log.txt").exists() for folder in folders[1:])
+
+
+def test_an_answer_tells_how_long_steps_took(tmp_path):
+    folders = begun(tmp_path)
+    paces = worker._answer({"call": "train", "folders": list(map(str, folders))}, None)["paces"]
+    steps = [read_record(folder).facts["steps"] for folder in folders]
+    assert sum(lanes * count for lanes, count, _ in paces) == sum(steps)
+    seconds = max(read_record(folder).facts["seconds"] for folder in folders)
+    assert 0 < sum(seconds for *_, seconds in paces) <= seconds + 0.01

@@ -29,9 +29,17 @@ class Executor(Protocol):
     """Runs requests somewhere, each in a process that is not this one."""
 
     slots: int
+    at_once: bool
+    """Whether up to `slots` requests run at the same time, so that one may wait for another."""
 
     def submit(self, request: Mapping[str, Any]) -> int:
         """Begin a request (at most `slots` at a time) and return its number."""
+
+    def prepare(self, request: Mapping[str, Any]) -> None:
+        """Have every worker that is idle load a workload (use, settings, device) before it trains on it."""
+
+    def leave(self, number: int) -> None:
+        """Tell the worker of this request to leave; it keeps what it has, and its answer comes as ever."""
 
     def poll(self, seconds: float) -> list[Answer]:
         """Answers that came within this time; empty when there were none."""

@@ -33,6 +33,8 @@ class Local:
         keep_open: file descriptors that workers inherit: a lock on the results that outlives this process.
     """
 
+    at_once = True
+
     def __init__(
         self, slots: int, folder: Path, log: Path, threads: int = 1, keep_open: Sequence[int] = ()
     ) -> None:
@@ -45,20 +47,32 @@ class Local:
         self._workers = [self._start(place) for place in range(slots)]
 
     def submit(self, request: Mapping[str, Any]) -> int:
-        place = next(place for place, worker in enumerate(self._workers) if worker.request is None)
+        idle = [place for place, worker in enumerate(self._workers) if worker.request is None]
+        place = min(idle, key=lambda place: self._workers[place].preparing)
         worker = self._workers[place]
         if worker.process.poll() is not None:
             worker = self._workers[place] = self._start(place)
         worker.request, worker.keeps = next(self._numbers), request["call"] == "train"
-        assert worker.process.stdin is not None
-        # A worker that dies right now is found dead by the next poll.
-        with contextlib.suppress(BrokenPipeError):
-            worker.process.stdin.write(json.dumps(dict(request)).encode() + b"\n")
-            worker.process.stdin.flush()
+        worker.tell(request)
         return worker.request
 
+    def prepare(self, request: Mapping[str, Any]) -> None:
+        for worker in self._workers:
+            if worker.request is None:
+                worker.preparing = True
+                worker.tell({"call": "prepare", "request": dict(request)})
+
+    def leave(self, number: int) -> None:
+        for worker in self._workers:
+            if worker.request == number:
+                worker.process.terminate()
+
     def poll(self, seconds: float) -> list[Answer]:
-        busy = {worker.output: worker for worker in self._workers if worker.request is not None}
+        busy = {
+            worker.output: worker
+            for worker in self._workers
+            if worker.request is not None or worker.preparing
+        }
         ready, _, _ = select.select(list(busy), [], [], seconds)
         # What a worker started may hold its output open when it is dead.
         dead = [output for output in set(busy) - set(ready) if busy[output].process.poll() is not None]
@@ -76,7 +90,7 @@ class Local:
         for worker in self._workers:
             if worker.request is None:
                 worker.process.terminate()
-            has_time = worker.request is None or worker.keeps
+            has_time = not worker.preparing and (worker.request is None or worker.keeps)
             worker.end(max(deadline - time.monotonic(), 0.1) if has_time else 0.0)
             if worker.process.stdout is not None:
                 worker.process.stdout.close()
@@ -101,7 +115,15 @@ class _Worker:
     process: subprocess.Popen[bytes]
     request: int | None = None
     keeps: bool = False
+    preparing: bool = False
     received: bytes = b""
+
+    def tell(self, request: Mapping[str, Any]) -> None:
+        """Send a request; one who prepares reads it afterwards. One who dies now is found dead by the next poll."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(json.dumps(dict(request)).encode() + b"\n")
+            self.process.stdin.flush()
 
     @property
     def output(self) -> int:
@@ -110,12 +132,16 @@ class _Worker:
 
     def read(self) -> Answer | None:
         """The answer to the request at hand, None while it is not whole."""
-        assert self.request is not None
         chunk = os.read(self.output, 1 << 16)
         self.received += chunk
-        if b"\n" in self.received:
+        while b"\n" in self.received:
             line, _, self.received = self.received.partition(b"\n")
-            answer, request, self.request = json.loads(line), self.request, None
+            answer = json.loads(line)
+            if "prepared" in answer:
+                self.preparing = False
+                continue
+            assert self.request is not None
+            request, self.request = self.request, None
             if "error" in answer:
                 return Answer(request, error=tuple(answer["error"]), by=answer["of"])
             if answer.get("done") is False:  # told to leave: the next request is for another worker
@@ -123,11 +149,12 @@ class _Worker:
             return Answer(request, done=answer)
         return None if chunk else self.died()
 
-    def died(self) -> Answer:
-        """The answer of a worker that can give none any more."""
-        assert self.request is not None
-        request, self.request = self.request, None
+    def died(self) -> Answer | None:
+        """The answer of a worker that can give none any more, None where it was asked nothing but to prepare."""
+        request, self.request, self.preparing = self.request, None, False
         self.end(EXIT_SECONDS)
+        if request is None:
+            return None
         return Answer(request, error=("", explain_exit(self.process.returncode), ""), by="worker")
 
     def end(self, seconds: float) -> None:

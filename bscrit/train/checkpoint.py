@@ -1,0 +1,41 @@
+"""What lanes need to go on bit for bit, in one file: written beside and renamed, so that the former one stays until the
+new one is whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+
+from bscrit.files import replacing
+
+NAME = "checkpoint.pt"
+KEYS = {"steps", "evaluated", "seconds", "next_noise", "noise_seconds", "names", "lanes"}
+
+
+def save(path: Path, state: Mapping[str, Any]) -> None:
+    """
+    Raises:
+        UserError: the disk is full, or the like.
+    """
+    with replacing(path) as stream:
+        try:
+            torch.save(dict(state), stream)
+        except RuntimeError as error:
+            # On a full disk it complains about its own format, and keeps the reason to itself.
+            if isinstance(error.__context__, OSError):
+                raise error.__context__ from None
+            raise
+
+
+def load(path: Path) -> dict[str, Any] | None:
+    """None where there is none that can be read: the cohort then starts anew."""
+    try:
+        state = torch.load(path, weights_only=True)
+    except (OSError, RuntimeError, EOFError, ValueError, KeyError, AttributeError, UnpicklingError):
+        return None
+    return state if isinstance(state, dict) and set(state) >= KEYS else None
