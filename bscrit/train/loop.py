@@ -24,6 +24,7 @@ from bscrit.train.lanes import Lanes
 from bscrit.train.mates import Mates, Shard
 from bscrit.train.noise import FROZEN_STEPS, Gauge
 from bscrit.train.open_trial import OpenTrial, sync, write
+from bscrit.train.replay import replay_of
 from bscrit.train.pace import Pace
 from bscrit.train.schedule import factor
 from bscrit.train.workload import Workload
@@ -254,6 +255,7 @@ class _Cohort:
             device=self.order.device,
             dtype=self.trial.dtype,
             micro_batch=self.order.micro_batch or None,
+            replay=replay_of(self.workload, self.trial.dtype, self.order.device, self.order.execution),
         )
 
     def _measure_noise(self, gauge: Gauge) -> None:

@@ -299,3 +299,26 @@ def test_a_lane_whose_model_makes_the_user_s_code_raise_fails_alone(tmp_path, me
         assert [told(folders)[row][5] for row in (0, 2)] == [told(others)[row][5] for row in (0, 2)]
     with pytest.raises(ValueError, match="not finite"):
         train(folders, Checked(mlp), {})
+
+
+class Calls(Regression):
+    calls = 0
+
+    def losses(self, model, batch):
+        type(self).calls += 1
+        return super().losses(model, batch)
+
+
+@pytest.mark.parametrize("execution", ["replay", "eager"])
+def test_steps_are_replayed_unless_the_order_says_otherwise(tmp_path, monkeypatch, execution):
+    """Of the same curves."""
+    order = replace(NETWORK, noise=None, targets=(-1.0,), max_steps=40)
+    alone, folders = begun(tmp_path / "a", order, 8), begun(tmp_path / "b", order, 8)
+    train(alone, regression("mlp"), {})
+    monkeypatch.setattr(Calls, "calls", 0)
+    for folder in folders:
+        begin(folder, read_record(folder).trial, replace(order, execution=execution))
+    train(folders, Calls(mlp), {})
+    assert told(folders) == told(alone)
+    every_step = 40 * len(folders)
+    assert Calls.calls == every_step if execution == "eager" else Calls.calls < every_step / 2
