@@ -18,6 +18,7 @@ from bscrit.preflight import Preflight
 from bscrit.record import Record
 from bscrit.sweep.auto import MOST, active, choose
 from bscrit.sweep.cohort import Cohort
+from bscrit.sweep.law import Known
 from bscrit.sweep.size import MAX_RETREATS, BatchSize
 from bscrit.sweep.tune import MAX_LANES
 
@@ -57,7 +58,7 @@ def _at(
 ) -> tuple[list[Cohort], bool]:
     """The cohorts of these batch sizes, and whether the rate is settled at each."""
     cohorts: list[Cohort] = []
-    known: list[tuple[float, float]] = []
+    known: list[Known] = []
     slowest = math.inf
     targets = spec.sweep.targets
     by_size: dict[int, list[Record]] = {size: [] for size in batch_sizes}
@@ -71,11 +72,11 @@ def _at(
             larger = [
                 replace(size, batch_size=b, records=r) for b, r in by_size.items() if b > batch_size and r
             ]
-            rates = [(other.batch_size, s.lr) for other in larger if (s := other.plan()[1]) and s.lr > 0]
+            rates = [s.known for other in larger if (s := other.plan()[1]) and s.known]
             return cohorts + (replace(size, known=(*known, *rates)).plan()[0] if rates else found), False
         cohorts += found
-        if settled.lr > 0:
-            known.append((batch_size, settled.lr))
+        if settled.known:
+            known.append(settled.known)
             slowest = min(slowest, settled.steps)
         # A larger batch size needs more examples yet: where examples ran out, they run out there too.
         beyond = {target for target in settled.unreachable if not _reached_above(records, batch_size, target)}

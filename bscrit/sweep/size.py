@@ -9,19 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from bscrit.crossing import forecast, meet
 from bscrit.preflight import Preflight
 from bscrit.record import Measurement, Order, Record
 from bscrit.sweep.cohort import Cohort
+from bscrit.sweep.evidence import apart, lane_of
+from bscrit.sweep.law import Known, Place, law
 from bscrit.sweep.tune import (
+    OWN_ERROR,
     Infeasible,
     Lane,
     Try,
     Tuned,
     first_rates,
-    predict,
+    predicted_rates,
     rates_around,
     tune,
 )
@@ -32,18 +35,23 @@ if TYPE_CHECKING:
 
 SEARCH_SEED = 500_000  # above those of the measurement, so that none is tuned on and measured on
 NOISE_SAMPLES = 7  # of a run at least
-CAP = 2.0  # times the steps of the search: a repeat beyond it wanders at the edge of stability
+CAP = 1.7  # times the steps of the search: a repeat beyond it wanders at the edge of stability
 PATIENCE = 1.6  # times the steps of a smaller batch size: a larger one never needs more
-SHARED = 0.04
-RETREAT = 1.2
+SHARED = 0.04  # ln(steps) that an easier target may lose by runs that were made for a harder one
+RETREAT = 1.35  # factor between the rates, and so at most between the steps, of a retreat
 MAX_RETREATS = 3
 
 
 @dataclass(frozen=True)
 class Settled:
-    """The rate of a batch size and its steps, 0 where there is none: the next batch size may start."""
+    """The steps of a batch size, and what it says about the law of the rate: the next batch size may start.
 
-    lr: float
+    Attributes:
+        known: None where no rate reaches the hardest target.
+        unreachable: targets for which the budget of examples was too small.
+    """
+
+    known: Known | None
     steps: float
     unreachable: tuple[float, ...] = ()
 
@@ -58,7 +66,7 @@ class BatchSize:
     targets: tuple[float, ...]
     records: Sequence[Record]
     given_up: Collection[str]
-    known: tuple[tuple[float, float], ...]
+    known: tuple[Known, ...]
     slowest: float
 
     def plan(self) -> tuple[list[Cohort], Settled | None]:
@@ -92,9 +100,21 @@ class BatchSize:
         """
         if self._measured(target):
             return False
+        if self._retreated_to() <= rate.lr:
+            return True
         others = {r.order.targets[-1] for r in self._serving(target) if r.order.targets[-1] < target}
         lrs = [*failed, *(self._measured(other)[-1].trial.lr for other in others)]
         return any(self._shares(rate, lr) for lr in lrs)
+
+    def _retreated_to(self) -> float:
+        """The rate to which runs to the hardest target had to go down; infinite where its search was right.
+
+        The searches of all targets share their seed, so an easier one was misled as well.
+        """
+        runs = self._measured(self.targets[-1])
+        if not runs or any(r.status != "reached" for r in runs if r.trial.lr == runs[-1].trial.lr):
+            return math.inf
+        return runs[-1].trial.lr if runs[-1].trial.lr < runs[0].trial.lr else math.inf
 
     def _shares(self, rate: Tuned, lr: float) -> bool:
         """Whether runs at `lr` to a harder target serve this one, to within a few per cent of its steps."""
@@ -104,8 +124,9 @@ class BatchSize:
         """What others learn: from the search, whether or not its measurement has ended by now."""
         for rate in (self._searched_rate(self.targets[-1]), hardest):
             if isinstance(rate, Tuned):
-                return Settled(rate.lr, rate.steps)
-        return Settled(0.0, math.inf)
+                place = rate.place or Place(math.log(rate.lr), OWN_ERROR)
+                return Settled(Known(self.batch_size, place), rate.steps)
+        return Settled(None, math.inf)
 
     def _unreachable(self, rates: Mapping[float, Tuned | Try | Infeasible]) -> tuple[float, ...]:
         """Targets for which the budget of examples was too small."""
@@ -149,12 +170,13 @@ class BatchSize:
             assert settings.base_batch_size is not None
             power = {"linear": 1.0, "sqrt": 0.5}[settings.scaling]
             return Tuned(settings.base * (self.batch_size / settings.base_batch_size) ** power, math.inf)
-        lanes = [_lane(record, target) for record in self._searched(target)]
+        lanes = [lane_of(record, target) for record in self._searched(target)]
         if settings.tune == "grid":
             step = self._grid(lanes)
         else:
             first = self._first(lanes)
-            step = Try(first) if first else tune(lanes, fine=target == self.targets[-1])
+            hardest = target == self.targets[-1]
+            step = Try(first) if first else tune(lanes, fine=hardest, law=self._law if hardest else None)
         if isinstance(step, Try):
             rates = tuple(lr for lr in step.rates if not self._lost(lr))
             return Try(rates) if rates else Infeasible("the rates that are left failed")
@@ -185,10 +207,13 @@ class BatchSize:
             return tuple(lr for lr in rates_around(hardest.trial.lr, 1.25).rates if lr not in tried)
         if lanes:
             return ()
-        if self.known:
-            power = 1.0 if self.spec.optimizer_at(self.batch_size)["use"] == "sgd" else 0.5
-            return predict(self.known, self.batch_size, power).rates
-        return first_rates(self.spec.first_guess()).rates
+        return (predicted_rates(self._law) if self._law else first_rates(self.spec.first_guess())).rates
+
+    @cached_property
+    def _law(self) -> Place | None:
+        """The rate that the other batch sizes predict here, for the hardest target."""
+        power = 1.0 if self.spec.optimizer_at(self.batch_size)["use"] == "sgd" else 0.5
+        return law(self.known, self.batch_size, power) if self.known else None
 
     def _search(self, rates: Try, targets: tuple[float, ...]) -> list[Cohort]:
         lanes = tuple((lr, self._search_seed) for lr in rates.rates)
@@ -203,11 +228,11 @@ class BatchSize:
         lr, steps = rate.lr, rate.steps
         done = self._measured(targets[-1])
         last = [record for record in done if record.trial.lr == done[-1].trial.lr]
-        lost = any(r.status in ("diverged", "stopped") for r in last) or _apart(last, targets[-1])
-        retreats = len({record.trial.lr for record in done}) - 1
+        lost = any(r.status in ("diverged", "stopped") for r in last) or apart(last, targets[-1])
+        retreats = max(len({record.trial.lr for record in done}) - 1, 0)
         if lost and retreats < MAX_RETREATS and self.spec.learning_rate.tune == "race":
             lr = float(f"{last[0].trial.lr / RETREAT:.3g}")
-            last = []
+            last, retreats = [], retreats + 1
         elif last:
             lr = last[0].trial.lr
         # Runs at this rate to a harder target serve as well: to ask the same trials again for this one would undo them.
@@ -221,7 +246,7 @@ class BatchSize:
             steps = self._incumbent(targets[-1])
         order = self._order("measure", done[-1].order.round + 1 if done else 0, lanes, targets, ())
         order = replace(order, noise=self._measurement(steps))
-        return self._cohort(self._capped(order, CAP * steps))
+        return self._cohort(self._capped(order, CAP * steps * RETREAT**retreats))
 
     def _measurement(self, steps: float) -> Measurement | None:
         """How noise is measured here; not where a batch has no parts between which it could be seen.
@@ -259,6 +284,7 @@ class BatchSize:
             max_steps=self.spec.max_steps_at(self.batch_size),
             incumbents=incumbents,
             backend=self.preflight.backends.get(self.batch_size, "loop") if len(lanes) > 1 else "loop",
+            execution=self.spec.compute.execution,
             micro_batch=self.spec.compute.micro_batch or 0,
             device=self.preflight.device,
             splits=self.preflight.splits,
@@ -282,7 +308,8 @@ class BatchSize:
 
     @property
     def _search_seed(self) -> int:
-        return self.spec.sweep.first_seed + SEARCH_SEED
+        """One of its own at each batch size: what flatters a rate at one size shall not do so at the next."""
+        return self.spec.sweep.first_seed + SEARCH_SEED + self.batch_size
 
     def _covers(self, record: Record, target: float) -> bool:
         """Whether a record was asked for a target this hard, with today's budget."""
@@ -313,29 +340,5 @@ class BatchSize:
 
     def _incumbent(self, target: float) -> float:
         """Steps of the best lane of the search so far."""
-        lanes = [_lane(record, target) for record in self._searched(target)]
+        lanes = [lane_of(record, target) for record in self._searched(target)]
         return min((lane.steps for lane in lanes if lane.kind == "met"), default=math.inf)
-
-
-def _apart(records: Sequence[Record], target: float) -> bool:
-    """Whether runs of one cohort all met the target, but their mean never did: near the edge, when one is down
-    others are up.
-    """
-    cohorts = [[r for r in records if r.order == order] for order in {record.order for record in records}]
-    return any(
-        all(record.status == "reached" for record in cohort)
-        and meet([record.curve for record in cohort], target, confirmed=False) is None
-        for cohort in cohorts
-    )
-
-
-def _lane(record: Record, target: float) -> Lane:
-    lr = record.trial.lr
-    if record.status in ("diverged", "failed"):
-        return Lane(lr, "diverged", math.inf)
-    loss = float(record.curve.loss.min())
-    meeting = meet([record.curve], target, confirmed=False)
-    if meeting is not None:
-        return Lane(lr, "met", meeting.steps, loss)
-    steps = forecast(record.curve, target)
-    return Lane(lr, "exhausted" if record.status == "exhausted" else "slow", steps, loss)

@@ -1,9 +1,14 @@
 """The learning rate at one batch size: which rates to try next, or which one it is.
 
-Lanes of one seed race at several rates. A best lane at an edge extends the rates. The rate is settled when
-the best lane has neighbours on both sides, at most sqrt(2) away, and one of them is no more than a few per
-cent slower: at large batch the steps fall like 1/lr up to a cliff, a tent that a wide spacing would miss.
-Then a parabola in (ln rate, ln steps) interpolates.
+Lanes of one seed race at several rates. A best lane at an edge extends the rates, unless the law of the other
+batch sizes (law.py) says that the best rate lies on the inner side and the slope does not contradict. The rate
+is settled when the best lane has neighbours on both sides, at most sqrt(2) away, and one of them is no more than
+a few per cent slower: at large batch the steps fall like 1/lr up to a cliff, a tent that a wide spacing would
+miss. Then a parabola in (ln rate, ln steps) interpolates, and the law pulls it as far as that costs little.
+
+Caution. One seed flatters high rates: near the edge of stability it may be lucky, while the mean curve of several
+seeds is as late as its unlucky ones. So lanes are compared by steps * lr^CAUTION: a higher rate has to win by
+something. Where steps fall like 1/lr this changes nothing, and in a bowl of curvature 1 to 2 it costs about 1 %.
 """
 
 from __future__ import annotations
@@ -16,14 +21,27 @@ from typing import Literal
 
 import numpy as np
 
+from bscrit.sweep.law import SURE, Place
+
 Kind = Literal["met", "slow", "diverged", "exhausted"]
 SPACING = math.sqrt(2)
-TENT, CLIFF, STILL_FALLING, FINEST = 0.06, 0.3, 0.75, math.log(1.05)
+CAUTION = 0.15  # see above
+LOWEST = 0.5  # ln(rate) below the fastest lane from which caution asks for no less: a flat bowl has no end
+TENT, CLIFF = 0.08, 0.3  # ln(steps) by which both neighbours of a tent's top are slower, and its far side
+STILL_FALLING = 0.6  # share of 1/lr at which steps still fall as if the cliff were far
+FINEST = math.log(1.05)  # a tent is cut no finer
 FAN = 4.0
 FAR = math.log(1.5)  # a loser's forecast says no more than that it is far behind
 MAX_LANES = 24
 MOST_IN_VAIN = 12  # whole budgets that are spent before a target counts as out of reach
-TUNING_ERROR = 0.2
+NARROWEST, WIDEST = 1.25, 2.0  # factor between the first rates at a batch size
+OWN_ERROR = 0.15  # of a rate that one seed's lanes settled, in ln(rate)
+GIVE = 0.02  # ln(steps) that the law may cost by the parabola's own account
+FLATTEST = 1.0  # curvature that is assumed at least: a flatter parabola is a matter of noise
+BOWL, LANE_NOISE = 2.0, 0.05  # curvature and noise of ln(steps) with which two lanes alone are read
+OUTSIDE = 0.1  # ln(rate) beyond an edge, to where its slope may place the best rate if the law says inside
+LEAP = 0.1  # ln(rate) by which the law moves a rate that was found at an edge, at most
+STEEPEST = 0.6  # ln(rate) from the middle of two lanes, at most, to the optimum that their slope points to
 
 
 @dataclass(frozen=True)
@@ -51,13 +69,13 @@ class Tuned:
         lr: interpolated.
         steps: that the parabola predicts there.
         curvature: of ln(steps) in ln(rate), 0 where unknown.
-        bracket: the tried rates that it lies between, the best in the middle.
+        place: what the lanes say by themselves, for the law; None where they were not asked.
     """
 
     lr: float
     steps: float
     curvature: float = 0.0
-    bracket: tuple[float, ...] = ()
+    place: Place | None = None
 
     def loss_at(self, lr: float) -> float:
         """Predicted ln(steps) above the optimum at another rate; like 1/rate where no parabola was found."""
@@ -85,19 +103,36 @@ class Infeasible:
     exhausted: bool = False
 
 
-def tune(lanes: Iterable[Lane], *, fine: bool = True) -> Tuned | Try | Infeasible:
+def tune(lanes: Iterable[Lane], *, fine: bool = True, law: Place | None = None) -> Tuned | Try | Infeasible:
     """Settle the rate from the lanes so far (at least one), or name the rates to try next.
 
-    Without `fine`, rates that bracket the optimum are enough.
+    Args:
+        fine: without it, rates that bracket the optimum are enough.
+        law: what the other batch sizes predict.
     """
     ladder = sorted(lanes, key=lambda lane: lane.lr)
-    if not any(lane.kind == "met" for lane in ladder):
+    met = [lane for lane in ladder if lane.kind == "met"]
+    if not met:
         return _none_met(ladder)
+    fastest = min(met, key=lambda lane: lane.steps).lr
+    ladder = [replace(lane, steps=lane.steps * _caution(lane.lr, fastest)) for lane in ladder]
     best = min(range(len(ladder)), key=lambda row: _rank(ladder[row]))
-    wanted = _missing_neighbours(ladder, best) if fine or best in (0, len(ladder) - 1) else []
+    at_edge = best in (0, len(ladder) - 1)
+    held = at_edge and law is not None and _held(ladder, best, law)
+    wanted = _missing_neighbours(ladder, best) if (fine or at_edge) and not held else []
     if wanted and len(ladder) + len(wanted) <= MAX_LANES:
         return Try(_rounded(wanted))
-    return _interpolate(ladder, best)
+    found = _interpolate(ladder, best)
+    found = replace(found, steps=found.steps / _caution(found.lr, fastest))
+    own = Place(math.log(found.lr), OWN_ERROR)
+    if law is None:
+        return replace(found, place=own)
+    return _pulled(found, _by_slope(ladder, best) if at_edge and len(ladder) > 1 else own, ladder, best, law)
+
+
+def _caution(lr: float, fastest: float) -> float:
+    """By how much more steps count at a rate than at that of the fastest lane."""
+    return math.exp(CAUTION * max(math.log(lr / fastest), -LOWEST))
 
 
 def first_rates(guess: float) -> Try:
@@ -113,24 +148,13 @@ def rates_around(lr: float, spacing: float) -> Try:
     return Try(_rounded((lr / spacing, lr, lr * spacing)))
 
 
-def predict(known: Sequence[tuple[float, float]], batch_size: float, power: float) -> Try:
-    """First rates at a batch size from the tuned rates at others, (batch size, rate) pairs.
-
-    The law is lr*(B) = lr_max / (1 + b/B)^power (McCandlish et al. 2018, eq. 2.7; power 1 for SGD, 0.5 for
-    Adam). Its posterior over ln b says how sure the prediction is, and so how far apart the rates stand.
-    """
-    sizes, x = np.log([size for size, _ in known]), math.log(batch_size)
-    rates = np.log([lr for _, lr in known])
-    grid = np.linspace(min(sizes.min(), x) - 4, max(sizes.max(), x) + 4, 400)[:, None]
-    shape = -power * np.log1p(np.exp(grid - sizes))
-    level = (rates - shape).mean(1)
-    misfit = ((rates - level[:, None] - shape) ** 2).sum(1)
-    likely = np.exp(-0.5 * (misfit - misfit.min()) / TUNING_ERROR**2)
-    likely /= likely.sum()
-    guess = level - power * np.log1p(np.exp(grid[:, 0] - x))
-    mean = float(likely @ guess)
-    spread = math.sqrt(float(likely @ (guess - mean) ** 2) + TUNING_ERROR**2 / len(known))
-    return rates_around(math.exp(mean), min(max(math.exp(spread), 1.15), 2.0))
+def predicted_rates(law: Place) -> Try:
+    """First rates where other batch sizes predict the best one: two about it, or three where that is unsure."""
+    spacing = min(max(math.exp(law.error), NARROWEST), WIDEST)
+    if law.error >= SURE:
+        return rates_around(math.exp(law.at), spacing)
+    half = math.sqrt(spacing)
+    return Try(_rounded((math.exp(law.at) / half, math.exp(law.at) * half)))
 
 
 def _rank(lane: Lane) -> tuple[bool, float]:
@@ -154,6 +178,38 @@ def _missing_neighbours(ladder: Sequence[Lane], best: int) -> list[float]:
     return [math.sqrt(rate * other) for other in wide]
 
 
+def _held(ladder: Sequence[Lane], best: int, law: Place) -> bool:
+    """Whether the best lane, at an edge, needs no lane beyond it."""
+    if law.error >= SURE or len(ladder) < 2 or not math.isfinite(ladder[best].steps):
+        return False
+    side = 1 if best else -1
+    edge, slope = math.log(ladder[best].lr), _by_slope(ladder, best)
+    return side * (slope.combined(law).at - edge) <= 0 and side * (slope.at - edge) <= OUTSIDE
+
+
+def _by_slope(ladder: Sequence[Lane], best: int) -> Place:
+    """The optimum of a bowl with the slope between the best lane, at an edge, and its neighbour."""
+    below, above = ladder[:2] if best == 0 else ladder[-2:]
+    x = (math.log(below.lr), math.log(above.lr))
+    fastest = min(below.steps, above.steps)
+    y = [min(math.log(lane.steps / fastest), FAR) for lane in (below, above)]
+    apart = x[1] - x[0]
+    shift = min(max((y[0] - y[1]) / apart / BOWL, -STEEPEST), STEEPEST)
+    return Place(sum(x) / 2 + shift, math.sqrt(2) * LANE_NOISE / (BOWL * apart))
+
+
+def _pulled(found: Tuned, own: Place, ladder: Sequence[Lane], best: int, law: Place) -> Tuned:
+    """The rate pulled toward the law, as far as that costs little; never toward lanes that did not arrive."""
+    x = math.log(found.lr)
+    at_edge = best in (0, len(ladder) - 1)
+    most = LEAP if at_edge else math.sqrt(2 * GIVE / max(found.curvature, FLATTEST))
+    pull = min(max(own.combined(law).at - x, -most), most)
+    if pull > 0 and best + 1 < len(ladder):
+        above = ladder[best + 1]
+        pull = min(pull, max(math.log(above.lr) - x, 0.0)) if math.isfinite(above.steps) else 0.0
+    return replace(found, lr=_round(math.exp(x + pull)), place=own)
+
+
 def _distance(one: Lane, other: Lane) -> float:
     return abs(math.log(one.lr / other.lr))
 
@@ -174,6 +230,8 @@ def _none_met(ladder: Sequence[Lane]) -> Try | Infeasible:
         return Try(_rounded(ladder[0].lr / step**power for power in range(1, few + 1)))
     best = min(range(len(ladder)), key=lambda row: ladder[row].loss)
     wanted = _missing_neighbours(ladder, best)
+    if not wanted and ladder[best].kind == "slow":  # stopped, not spent: all of them were too fast
+        wanted = [ladder[0].lr / max(_gap(ladder), SPACING)]
     if wanted:
         return Try(_rounded(wanted))
     reason = f"the best rate, {ladder[best].lr:.3g}, does not arrive within the budget"
@@ -184,7 +242,7 @@ def _interpolate(ladder: Sequence[Lane], best: int) -> Tuned:
     """The vertex of a parabola through the best lane and its neighbours, within half of the way to them."""
     lane = ladder[best]
     near = ladder[max(best - 1, 0) : best + 2]
-    found = Tuned(_round(lane.lr), lane.steps, bracket=tuple(other.lr for other in near))
+    found = Tuned(_round(lane.lr), lane.steps)
     if len(near) < 3 or not math.isfinite(near[0].steps):
         return found
     x = np.log([other.lr for other in near]) - math.log(lane.lr)

@@ -24,8 +24,8 @@ from bscrit.train.lanes import Lanes
 from bscrit.train.mates import Mates, Shard
 from bscrit.train.noise import FROZEN_STEPS, Gauge
 from bscrit.train.open_trial import OpenTrial, sync, write
-from bscrit.train.replay import replay_of
 from bscrit.train.pace import Pace
+from bscrit.train.replay import replay_of
 from bscrit.train.schedule import factor
 from bscrit.train.workload import Workload
 
