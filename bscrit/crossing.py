@@ -96,9 +96,9 @@ def meet(curves: Sequence[Curve], target: float, *, confirmed: bool = True) -> M
     return Meeting(exp(center), np.exp(center + shares - shares.mean()), scatter)
 
 
-def steps_to(curves: Sequence[Curve], target: float) -> float | None:
-    """Steps of the confirmed meeting, None while there is none: what is asked at every evaluation."""
-    found = _meeting(curves, target, confirmed=True)
+def steps_to(curves: Sequence[Curve], target: float, *, confirmed: bool = True) -> float | None:
+    """Steps of the meeting alone, None where there is none: what is asked at every evaluation and of every plan."""
+    found = _meeting(curves, target, confirmed)
     return None if found is None else exp(found[2])
 
 

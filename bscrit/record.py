@@ -15,9 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
+from bscrit.crossing import steps_to
 from bscrit.curve import EMPTY, Curve, read_curve
 from bscrit.errors import UserError
 from bscrit.files import whole_json, write_json
@@ -137,6 +139,16 @@ class Record:
     @property
     def role(self) -> Role:
         return self.order.role
+
+    def steps_to(self, target: float) -> float | None:
+        """Steps at which its curve meets a target, None where it does not; a plan asks again and again."""
+        if target not in self._steps_to:
+            self._steps_to[target] = steps_to([self.curve], target, confirmed=False)
+        return self._steps_to[target]
+
+    @cached_property
+    def _steps_to(self) -> dict[float, float | None]:
+        return {}
 
     @property
     def examples(self) -> float:

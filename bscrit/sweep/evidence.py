@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from bscrit.crossing import forecast, meet
+from bscrit.crossing import forecast, steps_to
 from bscrit.record import Record
 from bscrit.sweep.tune import Lane
 
@@ -16,9 +16,9 @@ def lane_of(record: Record, target: float) -> Lane:
     if record.status in ("diverged", "failed"):
         return Lane(lr, "diverged", math.inf)
     loss = float(record.curve.loss.min())
-    meeting = meet([record.curve], target, confirmed=False)
-    if meeting is not None:
-        return Lane(lr, "met", meeting.steps, loss)
+    steps = record.steps_to(target)
+    if steps is not None:
+        return Lane(lr, "met", steps, loss)
     steps = forecast(record.curve, target)
     return Lane(lr, "exhausted" if record.status == "exhausted" else "slow", steps, loss)
 
@@ -31,6 +31,6 @@ def apart(records: Sequence[Record], target: float) -> bool:
     cohorts = [[r for r in records if r.order == order] for order in {record.order for record in records}]
     return any(
         all(record.status == "reached" for record in cohort)
-        and meet([record.curve for record in cohort], target, confirmed=False) is None
+        and steps_to([record.curve for record in cohort], target, confirmed=False) is None
         for cohort in cohorts
     )

@@ -45,10 +45,9 @@ def look(
     view.note("looking at the workload")
     stamps = _stamps(spec)
     request = _request(spec)
-    prepared = {key: request[key] for key in ("use", "settings", "device")}
     executor.submit({"call": "preflight", "request": request})
     if spec.workload.use in BUILT_IN_WORKLOADS:
-        executor.prepare(prepared)
+        executor.prepare(request)
     answers: list[Answer] = []
     while not answers:
         if interrupted():
@@ -71,7 +70,7 @@ def look(
     write_text(out / "spec.toml", spec.source.to_toml())
     if spec.workload.use not in BUILT_IN_WORKLOADS:
         executor.prepare(
-            prepared
+            request
         )  # not before: a class of the user's may download, and two at once would collide
     return facts
 

@@ -32,6 +32,7 @@ from bscrit.train.replay import Replay, layout
 from bscrit.train.seeding import seeded
 from bscrit.train.workload import Workload
 
+Reduce = Callable[[list[Tensor]], list[Tensor]]
 EVALUATION_TOLERANCE = 1e-4
 
 
@@ -70,11 +71,12 @@ class Backend(Protocol):
         What the model draws at random depends on the lane's seed and on `draw`, (step, part) of the batch.
         """
 
-    def grouped(self, batch: Any, examples: int) -> list[Tensor] | None:
+    def grouped(self, batch: Any, examples: int, reduce: Reduce = list) -> list[Tensor] | None:
         """Gradients of the mean loss of groups of `examples` each, [K, G, ...]; None where it takes a pass a group.
 
         Args:
             batch: of every lane and group, leading dimensions K, G, examples.
+            reduce: what is returned of them.
         """
 
     def curvature(
@@ -162,7 +164,7 @@ class Vmap:
         )
         return [gradient[:lanes] for gradient in gradients_of(total, list(parameters.values()))]
 
-    def grouped(self, batch: Any, examples: int) -> list[Tensor] | None:
+    def grouped(self, batch: Any, examples: int, reduce: Reduce = list) -> list[Tensor] | None:
         if not fits_in_groups(self._parameters.values(), batch):
             return None
         found = tensors_of(batch)
@@ -170,10 +172,10 @@ class Vmap:
         def function(*tensors: Tensor) -> list[Tensor]:
             parameters, buffers, rest = self._named(tensors)
             nest = map_tensors(lambda _: next(rest), batch)
-            return grouped_gradients(self._forward, parameters, buffers, nest, examples)
+            return reduce(grouped_gradients(self._forward, parameters, buffers, nest, examples))
 
         tensors = [*self._tensors, *found]
-        key = (self.name, "groups", examples, self._layout, layout(found))
+        key = (self.name, "groups", reduce, examples, self._layout, layout(found))
         return self._replay(key, self.model, tensors, function, lambda: function(*tensors))
 
     def curvature(
@@ -299,13 +301,13 @@ class Loop:
         key = (self.name, "gradients", divisor, self._layout, layout(examples))
         return self._replay(key, model, [*self._tensors[row], *examples], function, ordinary, seeding)
 
-    def grouped(self, batch: Any, examples: int) -> list[Tensor] | None:
+    def grouped(self, batch: Any, examples: int, reduce: Reduce = list) -> list[Tensor] | None:
         """Vectorised over groups, where a first try gives what a pass for one group gives."""
         if self._vectorises is None:
             self._vectorises = self._tried(batch, examples)
-        return self._as_one(batch, examples) if self._vectorises else None
+        return self._as_one(batch, examples, reduce) if self._vectorises else None
 
-    def _as_one(self, batch: Any, examples: int) -> list[Tensor] | None:
+    def _as_one(self, batch: Any, examples: int, reduce: Reduce = list) -> list[Tensor] | None:
         stacks = [*self._stack.parameters.values(), *self._stack.buffers.values()]
         if not fits_in_groups(self._stack.parameters.values(), batch):
             return None
@@ -322,10 +324,10 @@ class Loop:
             )
             nest = map_tensors(lambda _: next(rest), batch)
             vectorised = vmap(forward, in_dims=(0, 0, 0), randomness="error")
-            return grouped_gradients(vectorised, parameters, buffers, nest, examples)
+            return reduce(grouped_gradients(vectorised, parameters, buffers, nest, examples))
 
         tensors = [*stacks, *found]
-        key = (self.name, "groups", examples, layout(tensors))
+        key = (self.name, "groups", reduce, examples, layout(tensors))
         return self._replay(key, self.model, tensors, function, lambda: function(*tensors))
 
     def _tried(self, batch: Any, examples: int) -> bool:

@@ -111,16 +111,40 @@ def _add_parts(sums: Sums, lanes: Lanes, batches: list[Any], parts: int, step: i
             continue
         mine = _narrowed(batches, first, examples * groups)
         first += examples * groups
-        found = None
-        if lanes.micro_batch is None or lanes.micro_batch >= total:
-            found = lanes.engine.grouped(_unflattened(stacked(mine, lanes.which), groups, examples), examples)
-        if found is not None:
-            sums.add(found, [examples] * groups)
+        if (lanes.micro_batch is None or lanes.micro_batch >= total) and _add_at_once(
+            sums, lanes, _unflattened(stacked(mine, lanes.which), groups, examples), [examples] * groups
+        ):
             continue
         for part in cut(mine, examples):
             gradients = lanes.mean_gradients(part, examples, step, draw)
             sums.add([stack.unsqueeze(1) for stack in gradients], [examples])
             draw += 1
+
+
+def _add_at_once(sums: Sums, lanes: Lanes, batch: Any, sizes: list[int]) -> bool:
+    """Add the gradients of groups of one size, where one pass can have them all."""
+    if set(sums.metrics) == {"identity"}:  # replayed as a whole
+        reduced = lanes.engine.grouped(batch, sizes[0], _squares_and_sums)
+        if reduced is not None:
+            squares, *total = reduced
+            sums.put({"identity": squares}, [sizes[0] * tensor for tensor in total], sizes)
+        return reduced is not None
+    found = lanes.engine.grouped(batch, sizes[0])
+    if found is not None:
+        sums.add(found, sizes)
+    return found is not None
+
+
+def _squares_and_sums(stacks: list[Tensor]) -> list[Tensor]:
+    """|g|^2 of every group, (lanes, groups), and the sums of g over groups, [lanes, ...]; in float64."""
+    exact = [stack.double() if stack.dim() > 2 else stack.double().unsqueeze(2) for stack in stacks]
+    # Over axes as they lie in memory: to flatten a gradient in another order is to copy it.
+    norms = [torch.linalg.vector_norm(stack, dim=tuple(range(2, stack.dim()))) for stack in exact]
+    sums = [
+        stack.sum(1).reshape(like.shape[:1] + like.shape[2:])
+        for stack, like in zip(exact, stacks, strict=True)
+    ]
+    return [torch.stack(norms).square().sum(0), *sums]
 
 
 def _curvature(

@@ -16,6 +16,7 @@ from bscrit.preflight import Preflight
 from bscrit.train.batching import tensors_of
 from bscrit.train.lanes import Lanes
 from bscrit.train.loading import fingerprint, load_workload
+from bscrit.train.replay import Replay
 from bscrit.train.seeding import seeded
 from bscrit.train.selftest import accumulation_test, choose_backend, self_test
 from bscrit.train.workload import Workload
@@ -41,6 +42,30 @@ def preflight(request: Mapping[str, Any]) -> Preflight:
         where = f"[workload] use = {request['use']!r}"
         what = f"fails on its first batch: {type(error).__name__}: {error}"
         raise UserError(where, what) from error
+
+
+def warm_up(workload: Workload, request: Mapping[str, Any], device: str) -> None:
+    """A step and an evaluation of two lanes, after which torch has imported what it imports when it is first needed.
+
+    Args:
+        request: as in `preflight`.
+    """
+    size, optimizer = request["optimizers"][0]
+    for backend in ("loop",) if request["lanes"] == "loop" else ("loop", "vmap"):
+        lanes = Lanes(
+            workload,
+            seeds=[request["first_seed"]] * 2,
+            lrs=[0.0, 0.0],
+            batch_size=int(size),
+            optimizer=optimizer,
+            backend=backend,
+            device=device,
+            dtype=request["dtype"],
+            micro_batch=request["micro_batch"],
+            replay=Replay(workload, often=0),
+        )
+        lanes.step(0, 0.0)
+        lanes.evaluate()
 
 
 def resolve_device(wanted: str) -> str:

@@ -38,7 +38,7 @@ from bscrit.train.loading import load_workload
 from bscrit.train.loop import train
 from bscrit.train.mates import Shard
 from bscrit.train.pace import Pace
-from bscrit.train.preflight import preflight, resolve_device, versions
+from bscrit.train.preflight import preflight, resolve_device, versions, warm_up
 from bscrit.train.workload import Workload
 
 GRACE_SECONDS = 2.0
@@ -111,9 +111,10 @@ def _answer(request: Mapping[str, Any], leave: threading.Event) -> dict[str, Any
 
 
 def _prepare(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Load a workload before there is anything to train on it; what is wrong with it, preflight says."""
+    """Load a workload and try it, before there is anything to train on it; what is wrong with it, preflight says."""
     try:
-        _prepared(request["use"], request["settings"], resolve_device(request["device"]))
+        device = resolve_device(request["device"])
+        warm_up(_prepared(request["use"], request["settings"], device), request, device)
     except Exception:
         return {"prepared": False}
     return {"prepared": True}

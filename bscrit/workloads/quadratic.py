@@ -67,7 +67,8 @@ class Quadratic(Workload):
         key = (seed, size, chunk)
         if key not in self._drawn:
             # Lanes walk in step through their seeds: only chunks of the present are ever asked for again.
-            self._drawn = {k: v for k, v in self._drawn.items() if k[2] == chunk}
+            for past in [k for k in self._drawn if k[2] != chunk]:
+                del self._drawn[past]
             shape = (_STEPS_AT_ONCE, len(self._deviation))
             normal = torch.randn(shape, generator=generator(seed, chunk, size), dtype=torch.float64)
             self._drawn[key] = (normal * (self._deviation / math.sqrt(size))).float()

@@ -170,7 +170,8 @@ def test_a_mistake_of_the_user_is_told_as_one(start, tmp_path):
 
 def test_what_was_prepared_is_trained_on(tmp_path, monkeypatch):
     monkeypatch.setattr(worker, "_workloads", {})
-    request = {"use": "quadratic", "settings": SETTINGS, "device": "cpu"}
+    request = {"use": "quadratic", "settings": SETTINGS, "device": "cpu", "dtype": "float32", "lanes": "auto"}
+    request |= {"first_seed": 0, "micro_batch": None, "optimizers": [[4, {"use": "sgd"}]]}
     assert worker._answer({"call": "prepare", "request": request}, None) == {"prepared": True}
     monkeypatch.setattr(worker, "load_workload", None)
     assert worker.run(begun(tmp_path))
