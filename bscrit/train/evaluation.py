@@ -1,9 +1,9 @@
-"""The workload's evaluation of one model, which changes neither the model nor the random state."""
+"""What a workload returns: its evaluation of one model, which changes neither model nor random state, and checks."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from bscrit.errors import UserError
+from bscrit.train.batching import tensors_of
 from bscrit.train.gradients import Call
 from bscrit.train.seeding import seeded
 from bscrit.train.workload import Workload
@@ -53,3 +54,19 @@ def checked_evaluation(value: Any) -> Tensor:
             "evaluate", f"returned {found}, expected a scalar", "return the mean over the evaluation set"
         )
     return value
+
+
+def check_losses(workload: Workload, shape: Sequence[int], batch: Any) -> None:
+    """Refuse losses that are not one per example.
+
+    Raises:
+        UserError: naming the shape found and the one expected.
+    """
+    count = len(tensors_of(batch)[0]) if workload.sums_over_examples else None
+    if len(shape) != 1 or (count is not None and shape[0] != count) or not shape[0]:
+        expected = f"({count},)" if count is not None else "(n,)"
+        raise UserError(
+            f"{type(workload).__name__}.losses",
+            f"returned shape {tuple(shape)}, expected {expected}: one loss per example",
+            'return the losses before averaging, such as cross_entropy(..., reduction="none")',
+        )

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from bscrit.measure.nests import map_tensors
 from bscrit.train.batching import tensors_of
 
+Reduce = Callable[[list[Tensor]], list[Tensor]]
 MOST_EXPANDED = 2**20  # elements of parameters copied for groups
 
 

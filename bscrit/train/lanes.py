@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bscrit.errors import UserError
-from bscrit.train.backends import Stack, make_backend
+from bscrit.train.backends import make_backend
 from bscrit.train.batching import moved, parts_of, tensors_of
 from bscrit.train.optim import StackedOptimizer
 from bscrit.train.precision import computing_in, set_products, storage
 from bscrit.train.replay import Replay, replay_of
 from bscrit.train.seeding import seeded, seeding
-from bscrit.train.stacks import joined, laid_out_as, rows_of
+from bscrit.train.stacks import Stack, joined, laid_out_as, rows_of
 from bscrit.train.workload import Workload
 
 

@@ -9,9 +9,33 @@ one, and a resumed run would no longer be bitwise the same.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+
+@dataclass
+class Stack:
+    """The tensors of K lanes.
+
+    Attributes:
+        seeds: of each lane.
+        parameters: trainable ones by name, [K, ...].
+        buffers: buffers, and parameters that don't require a gradient, by name, [K, ...].
+    """
+
+    seeds: tuple[int, ...]
+    parameters: dict[str, Tensor]
+    buffers: dict[str, Tensor]
+
+    def lane(self, row: int) -> dict[str, Tensor]:
+        """Views of one lane's tensors, without gradients."""
+        return {name: tensor.detach()[row] for name, tensor in {**self.parameters, **self.buffers}.items()}
+
+    @property
+    def device(self) -> torch.device:
+        return next(iter(self.parameters.values())).device
 
 
 def rows_of(stack: Tensor, rows: Sequence[int]) -> Tensor:

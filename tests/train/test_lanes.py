@@ -236,7 +236,7 @@ def test_an_evaluation_of_all_lanes_that_does_not_fit_goes_lane_by_lane(monkeypa
     def exhausted(*_, **__):
         raise torch.OutOfMemoryError("out of memory")
 
-    monkeypatch.setattr("bscrit.train.backends.vmap", exhausted)
+    monkeypatch.setattr("bscrit.train.vectorised.vmap", exhausted)
     assert lanes.evaluate() == pytest.approx(expected, rel=1e-6)
 
 
