@@ -9,8 +9,8 @@ rounds. Nothing here is a test: timings depend on the machine and on what else i
 
 from __future__ import annotations
 
+import argparse
 import copy
-import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -208,7 +208,9 @@ def fastest(runs: dict[str, Callable[[], object]]) -> dict[str, float]:
 
 
 def main() -> None:
-    size = int(sys.argv[1]) if len(sys.argv) > 1 else 64
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("size", nargs="?", type=int, metavar="BATCH_SIZE", default=64, help="64 by default")
+    size = parser.parse_args().size
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     columns = ("bscrit", "Opacus", "BackPACK")

@@ -10,7 +10,7 @@ norms of single examples beside those of other libraries.
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 from collections.abc import Callable
 
@@ -89,4 +89,8 @@ def seconds(act: Callable[[], object]) -> float:
 
 
 if __name__ == "__main__":
-    main([int(size) for size in sys.argv[1:]] or [16, 128])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "sizes", nargs="*", type=int, metavar="BATCH_SIZE", default=[16, 128], help="16 and 128 by default"
+    )
+    main(parser.parse_args().sizes)

@@ -256,8 +256,9 @@ class ComputeTable(Table):
     )
     execution: Literal["replay", "eager", "compile"] = Field(
         default="replay",
-        description="How a step runs that has been run before: its recorded operations, with the same results to the "
-        "last bit; as the code says; or as kernels that torch.compile makes, on a GPU as CUDA graphs, for long runs.",
+        description="replay: steps of a workload that says that it is replayable are recorded, and the operations run "
+        "again, with the same results to the last bit. eager: as the code says. compile: kernels that torch.compile "
+        "makes, on a GPU as CUDA graphs; they round otherwise, and take seconds for every shape of a cohort.",
     )
     threads: Annotated[int, Whole(low=1, high=1024)] = Field(
         default=1, description="CPU threads of each worker."

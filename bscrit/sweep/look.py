@@ -109,6 +109,7 @@ def _request(spec: Spec) -> dict[str, Any]:
         "device": spec.compute.device,
         "dtype": spec.compute.dtype,
         "lanes": spec.compute.lanes,
+        "execution": spec.compute.execution,
         "micro_batch": spec.compute.micro_batch,
         "first_seed": spec.sweep.first_seed,
         "optimizers": [[size, spec.optimizer_at(size)] for size in sizes],

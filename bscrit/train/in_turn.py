@@ -22,7 +22,8 @@ from bscrit.train.gradients import (
     grouped_gradients,
     hessian_of,
 )
-from bscrit.train.replay import Replay, layout
+from bscrit.train.recording import NotRecorded
+from bscrit.train.replay import Replay, form, layout
 from bscrit.train.seeding import seeded
 from bscrit.train.stacks import Stack
 from bscrit.train.workload import Workload
@@ -88,6 +89,8 @@ class InTurn:
             return found
 
         def function(*tensors: Tensor) -> list[Tensor]:
+            if any(parameter._backward_hooks for parameter in self._parameters[row]):
+                raise NotRecorded("hooks of parameters see no copies")
             rest = iter(tensors)
             state = {f"model.{name}": next(rest) for name in self._names}
             parameters = [state[f"model.{name}"].requires_grad_() for name in self._stack.parameters]
@@ -95,7 +98,7 @@ class InTurn:
             return gradients(functional_call(Call(self._workload.losses, model), state, (nest,)), parameters)
 
         examples = tensors_of(batch)
-        key = (self.name, "gradients", divisor, self._layout, layout(examples))
+        key = (self.name, "gradients", divisor, self._layout, form(batch))
         return self._replay(key, model, [*self._tensors[row], *examples], function, ordinary, seeding)
 
     def grouped(self, batch: Any, examples: int, reduce: Reduce = list) -> list[Tensor] | None:
@@ -124,8 +127,8 @@ class InTurn:
             return reduce(grouped_gradients(vectorised, parameters, buffers, nest, examples))
 
         tensors = [*stacks, *found]
-        key = (self.name, "groups", reduce, examples, layout(tensors))
-        return self._replay(key, self.model, tensors, function, lambda: function(*tensors))
+        key = (self.name, "groups", reduce, examples, layout(stacks), form(batch))
+        return self._replay(key, self.model, tensors, function, lambda: function(*tensors), rare=True)
 
     def _tried(self, batch: Any, examples: int) -> bool:
         try:

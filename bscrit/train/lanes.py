@@ -249,10 +249,8 @@ class Lanes:
         total: list[Tensor] = []
         for index, part in enumerate(cut(batches, size), first):
             gradients = self.engine.gradients(part, self.which, divisor, (step, index))
-            if total:
-                torch._foreach_add_(total, gradients)
-            else:
-                total = gradients
+            # Not in place: parameters that are only added to one another may share one gradient.
+            total = list(torch._foreach_add(total, gradients)) if total else gradients
         return total
 
 

@@ -111,7 +111,7 @@ class _Mate:
             self._curve = self._files.enter_context(self._path.open("rb"))
         *lines, self._torn = (self._torn + self._curve.read()).split(b"\n")
         for line in lines:
-            with contextlib.suppress(ValueError):  # the header
+            with contextlib.suppress(ValueError, IndexError):  # the header, or a line that is torn
                 cells = line.split(b",")
                 at, examples, loss, seconds = (float(cells[place]) for place in (0, 1, 2, 5))
                 self.lane.rows.add(at, examples, loss, seconds)

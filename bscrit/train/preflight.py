@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from bscrit.preflight import Preflight
 from bscrit.train.batching import tensors_of
 from bscrit.train.lanes import Lanes
 from bscrit.train.loading import fingerprint, load_workload
-from bscrit.train.replay import Replay
+from bscrit.train.replay import Replay, replayable
 from bscrit.train.seeding import seeded
 from bscrit.train.selftest import accumulation_test, choose_backend, self_test
 from bscrit.train.workload import Workload
@@ -29,10 +30,12 @@ def preflight(request: Mapping[str, Any]) -> Preflight:
     """Build the workload, evaluate it untrained, test micro-batches, and choose a backend per batch size.
 
     Args:
-        request: use, settings, device, dtype, lanes, micro_batch, first_seed, and optimizers: a list of
+        request: use, settings, device, dtype, lanes, execution, micro_batch, first_seed, and optimizers: a list of
             [batch size, resolved optimizer] pairs.
     """
     device = resolve_device(request["device"])
+    if request.get("execution") == "compile":
+        _compiles(device)
     workload = load_workload(request["use"], request["settings"])
     try:
         return _facts(request, workload, device)
@@ -62,7 +65,7 @@ def warm_up(workload: Workload, request: Mapping[str, Any], device: str) -> None
             device=device,
             dtype=request["dtype"],
             micro_batch=request["micro_batch"],
-            replay=Replay(workload, often=0),
+            replay=Replay(workload, 0 if replayable(workload) else inf),
         )
         lanes.step(0, 0.0)
         lanes.evaluate()
@@ -77,6 +80,26 @@ def resolve_device(wanted: str) -> str:
     if wanted == "mps" and not torch.backends.mps.is_available():
         raise UserError("[compute] device", "'mps' is not there", 'use device = "auto" or "cpu"')
     return wanted
+
+
+def _compiles(device: str) -> None:
+    """Refuse to compile where torch can't: every step would go on as if nothing had been asked.
+
+    Raises:
+        UserError: what torch says.
+    """
+    try:
+        torch.compile(lambda x: x * 2 + 1)(torch.ones(2, device=device))
+    except Exception as error:
+        lines = (line.strip() for line in str(error).splitlines())
+        first = next(
+            (line for line in lines if line and not line.startswith("backend=")), type(error).__name__
+        )
+        raise UserError(
+            '[compute] execution = "compile"',
+            f"torch.compile fails here: {first}",
+            'install a C++ compiler, or use execution = "replay"',
+        ) from error
 
 
 def versions() -> dict[str, str]:
@@ -121,7 +144,7 @@ def _facts(request: Mapping[str, Any], workload: Workload, device: str) -> Prefl
         reasons.setdefault(reason, []).append(size)
     reasons.pop("", None)
     notes = [
-        f"one run after the other at batch size {', '.join(map(str, at))}, with the same results: {reason}"
+        f"one run after the other at batch size {', '.join(map(str, at))}: {reason}"
         for reason, at in reasons.items()
     ]
     splits, reason = _splits(workload, lanes, sizes, request["dtype"], device)

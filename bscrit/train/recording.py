@@ -7,7 +7,9 @@ results have the same bits. `torch.fx.experimental.proxy_tensor.make_fx` notes t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +28,9 @@ _VIEWS |= {_aten.expand.default, _aten.transpose.int, _aten.t.default, _aten.uns
 _VIEWS |= {_aten.squeeze.dims, _aten.squeeze.dim, _aten.permute.default, _aten.select.int, _aten.slice.Tensor}
 _SHAPE_ALONE = {_aten.ones_like.default, _aten.zeros_like.default, _aten.full_like.default}
 _SHAPE_ALONE |= {_aten.new_zeros.default, _aten.new_ones.default, _aten.new_full.default}
+
+
+_HANDED_OVER = ("numpy", "tolist", "__array__", "__dlpack__", "data_ptr", "storage", "untyped_storage")
 
 
 class NotRecorded(Exception):
@@ -52,7 +57,7 @@ def record(function: Function, tensors: Sequence[Tensor]) -> Recording:
         NotRecorded: what it does next may depend on the value of a tensor.
     """
     tape = _Tape(tensors)
-    with tape:
+    with tape, _no_values():
         results = function(*tensors)
     tape.graph.output([tape.known[result] for result in results])
     calls = [node for node in tape.graph.nodes if node.op == "call_function"]
@@ -77,6 +82,34 @@ class _Layout:
         return cls(tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()), tensor.dtype)
 
 
+@contextmanager
+def _no_values() -> Iterator[None]:
+    """Refuse, inside, what hands the values of a tensor to other libraries, past every kernel.
+
+    By methods in their place: a mode that sees all functions makes torch take other paths than it would without.
+    """
+    here = threading.get_ident()
+
+    def refusing(method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if threading.get_ident() == here:
+                raise NotRecorded("the value of a tensor is asked for")
+            return method(*args, **kwargs)
+
+        return call
+
+    own = {name: vars(Tensor)[name] for name in _HANDED_OVER if name in vars(Tensor)}
+    for name in _HANDED_OVER:
+        setattr(Tensor, name, refusing(getattr(Tensor, name)))
+    try:
+        yield
+    finally:
+        for name in _HANDED_OVER:
+            delattr(Tensor, name)
+        for name, method in own.items():
+            setattr(Tensor, name, method)
+
+
 class _Tape(TorchDispatchMode):
     """Notes each kernel call, and what operands it had: arguments, earlier results, or tensors from elsewhere."""
 
@@ -98,7 +131,7 @@ class _Tape(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func is _aten._local_scalar_dense.default:
+        if torch.Tag.data_dependent_output in func.tags:
             raise NotRecorded("the value of a tensor is asked for")
         if torch.Tag.dynamic_output_shape in func.tags and not _has_fixed_shape(func, args):
             raise NotRecorded("the shape of a tensor depends on values")
@@ -107,10 +140,11 @@ class _Tape(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         if isinstance(result, Tensor):
             self._note(node, result)
-        else:
-            for place, one in enumerate(tree_flatten(result)[0]):
-                if isinstance(one, Tensor):
-                    self._note(self.graph.call_function(_item, (node, place)), one)
+            return result
+        found = [(place, one) for place, one in enumerate(tree_flatten(result)[0]) if isinstance(one, Tensor)]
+        node.meta["checks"] = not found  # it may raise, and nothing else
+        for place, one in found:
+            self._note(self.graph.call_function(_item, (node, place)), one)
         return result
 
     def _node(self, operand: Any) -> Any:
@@ -207,5 +241,5 @@ def _root(node: Node) -> Node:
 
 def _remove_unused(graph: Graph) -> None:
     for node in reversed(list(graph.nodes)):
-        if not node.users and node.op in ("call_function", "get_attr"):
+        if not node.users and node.op in ("call_function", "get_attr") and not node.meta.get("checks"):
             graph.erase_node(node)

@@ -9,7 +9,9 @@ data in a way that a recording cannot hold shows. It takes over if
 - the ordinary call left everything else as it was: attributes of the modules and of the workload (a counter, a
   running mean that is no buffer), and the random numbers of Python and NumPy.
 
-Otherwise the calls stay ordinary. Each module that shares a recording proves it once for itself.
+Otherwise the calls stay ordinary. Each module that shares a recording proves it once for itself, and a workload
+whose attributes change is recorded anew. What a function reads elsewhere cannot all be seen (a schedule in a nested
+object, a global): a workload must say that it is `replayable`.
 
 With `execution = "compile"` torch.compile makes kernels from a recording (on a GPU, CUDA graphs of them): they round
 otherwise, so they serve from the first call on, and are held against an ordinary call to rounding.
@@ -20,9 +22,10 @@ from __future__ import annotations
 import random
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from math import inf
+from operator import is_
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -45,7 +48,7 @@ class Replay:
     Args:
         owner: whose methods the functions call.
         often: calls after which one is recorded.
-        compiles: whether recordings are compiled, at the first call.
+        compiles: whether functions are recorded at the first call, and compiled.
         rounding: by what results may differ where they need not have the same bits.
     """
 
@@ -53,7 +56,7 @@ class Replay:
         self, owner: object, often: float = OFTEN, *, compiles: bool = False, rounding: float = 1e-3
     ) -> None:
         self._owner = weakref.ref(owner)
-        self._often = 0 if compiles else often
+        self._often = often
         self._compiles = compiles
         self._rounding = rounding
         self._kept: dict[Hashable, _Kept] = {}
@@ -66,6 +69,8 @@ class Replay:
         function: Function,
         ordinary: Callable[[], list[Tensor]],
         seeding: Seeding | None = None,
+        *,
+        rare: bool = False,
     ) -> list[Tensor]:
         """What `ordinary()` returns and does to `tensors`, replayed where that gives the same.
 
@@ -75,17 +80,19 @@ class Replay:
             tensors: all that is computed from, in the order of the arguments of `function`.
             function: the same computation as a function of these tensors.
             seeding: in which `ordinary` draws its random numbers; None where it may draw none.
+            rare: called too seldom to be compiled.
         """
+        compiles = self._compiles and not rare
         kept = self._kept.get(key)
         if kept is None:
-            kept = self._begun(key)
+            kept = self._begun(key, tensors)
         if module in kept.proved and kept.run is not None:
-            if kept.attributes == self._attributes():
+            if _unchanged(kept.attributes, self._attributes()):
                 return kept.replayed(tensors, seeding)
             kept.moved()
         if kept.refused:
             return ordinary()
-        if self._compiles and kept.run is None:
+        if compiles and kept.run is None:
             kept.record(function, tensors, seeding, compiled=True)
         if kept.run is not None:
             return self._tried(kept, module, tensors, ordinary, seeding)
@@ -101,10 +108,11 @@ class Replay:
             kept.refuse()
         return result
 
-    def _begun(self, key: Hashable) -> _Kept:
+    def _begun(self, key: Hashable, tensors: Iterable[Tensor]) -> _Kept:
         while len(self._kept) >= MOST_RECORDINGS:
             self._kept.pop(next(iter(self._kept)))
-        return self._kept.setdefault(key, _Kept())
+        dense = all(t.layout is torch.strided and not t.is_conj() and not t.is_neg() for t in tensors)
+        return self._kept.setdefault(key, _Kept(refused=not dense))
 
     def _tried(
         self,
@@ -115,22 +123,22 @@ class Replay:
         seeding: Seeding | None,
     ) -> list[Tensor]:
         """An ordinary call, with the recording on copies beside it."""
-        copies = [_copied(tensor) for tensor in tensors]
-        try:
+        copies: list[Tensor] = []
+        found: list[Tensor] = []
+        with suppress(Exception):  # no memory for copies, or a recording that fails: it is refused
+            copies = [_copied(tensor) for tensor in tensors]
             found = kept.replayed(copies, seeding)
-        except Exception:
-            found = []
         before = self._surroundings(module)
         expected = ordinary()
         alone = before == self._surroundings(module)
         on_cpu = all(tensor.device.type == "cpu" for tensor in tensors)
-        allowed = 0.0 if on_cpu and not self._compiles else self._rounding
+        allowed = 0.0 if on_cpu and not kept.compiled else self._rounding
         if not alone or not _same([*found, *copies], [*expected, *tensors], allowed):
             kept.refuse()
             return expected
         kept.proved.add(module)
         kept.attributes = self._attributes()
-        if not self._compiles:
+        if not kept.compiled:
             return expected
         # A run that is resumed here must get what one gets that was compiled before.
         for tensor, copy in zip(tensors, copies, strict=True):
@@ -138,9 +146,9 @@ class Replay:
                 tensor.data.copy_(copy)
         return found
 
-    def _attributes(self) -> tuple[int, ...]:
-        """The values of the workload's attributes, by identity: another one may mean other operations."""
-        return tuple(map(id, getattr(self._owner(), "__dict__", {}).values()))
+    def _attributes(self) -> list[Any]:
+        """The values of the workload's attributes: another one may mean other operations."""
+        return list(getattr(self._owner(), "__dict__", {}).values())
 
     def _surroundings(self, module: nn.Module) -> list[Any]:
         """What a call could change besides its tensors, as far as it can be seen."""
@@ -155,9 +163,9 @@ def replay_of(owner: object, dtype: str, device: str, execution: str = "replay")
     """The recordings of a workload, kept as long as it is.
 
     Args:
-        execution: "replay", "compile", or "eager" for calls that are always ordinary.
+        execution: "replay", for a workload that is replayable; "compile"; "eager", always ordinary.
     """
-    often = inf if execution == "eager" else OFTEN
+    often = OFTEN if execution != "eager" and replayable(owner) else inf
     made = Replay(owner, often, compiles=execution == "compile", rounding=rounding(dtype, device))
     try:
         return _REPLAYS.setdefault(owner, {}).setdefault((dtype, device, execution), made)
@@ -165,9 +173,27 @@ def replay_of(owner: object, dtype: str, device: str, execution: str = "replay")
         return made
 
 
+def replayable(owner: object) -> bool:
+    """Whether a workload says of itself that it is; one that is derived from it must say so again."""
+    return bool(vars(type(owner)).get("replayable", False))
+
+
 def layout(tensors: Iterable[Tensor]) -> tuple[Hashable, ...]:
     """What of tensors decides which operations they take."""
-    return tuple((tensor.shape, tensor.stride(), tensor.dtype) for tensor in tensors)
+    return tuple((t.shape, t.dtype, _strides(t), t.is_conj(), t.is_neg()) for t in tensors)
+
+
+def form(batch: Any) -> Hashable:
+    """What of a batch decides which operations it takes: which tensors it has where, and their layout."""
+    if isinstance(batch, Tensor):
+        return layout([batch])
+    if isinstance(batch, dict):
+        return tuple((key, form(part)) for key, part in batch.items())
+    return type(batch), *map(form, batch)
+
+
+def _strides(tensor: Tensor) -> Hashable:
+    return tensor.stride() if tensor.layout is torch.strided else tensor.layout
 
 
 @dataclass
@@ -177,9 +203,10 @@ class _Kept:
     calls: int = 0
     run: Function | None = None
     seeded: bool = False
+    compiled: bool = False
     refused: bool = False
     proved: WeakSet[nn.Module] = field(default_factory=WeakSet)
-    attributes: tuple[int, ...] = ()
+    attributes: list[Any] = field(default_factory=list)
     moves: int = 0
 
     def record(
@@ -198,6 +225,7 @@ class _Kept:
             self.refuse()
             return
         self.run, self.seeded = recording.module.forward, recording.draws
+        self.compiled = compiled
         if compiled:
             self.run = _compiled(recording, on_gpu=any(tensor.is_cuda for tensor in tensors))
 
@@ -207,8 +235,9 @@ class _Kept:
             return self.run(*tensors)
 
     def moved(self) -> None:
-        """Prove anew; a workload that changes all the time is not worth it."""
+        """Record anew; a workload that changes all the time is not worth it."""
         self.proved.clear()
+        self.calls, self.run = 0, None
         self.moves += 1
         if self.moves > MOST_MOVES:
             self.refuse()
@@ -227,6 +256,15 @@ def _compiled(recording: Recording, *, on_gpu: bool) -> Function:
     return run
 
 
+def _unchanged(before: Sequence[Any], after: Sequence[Any]) -> bool:
+    if len(before) != len(after):
+        return False
+    return all(map(is_, before, after)) or all(
+        one is other or (isinstance(one, int | float | str) and type(one) is type(other) and one == other)
+        for one, other in zip(before, after, strict=True)
+    )
+
+
 def _same(found: Sequence[Tensor], expected: Sequence[Tensor], allowed: float) -> bool:
     """Whether all tensors are the same, in the same memory order where nothing is allowed."""
     if len(found) != len(expected):
@@ -236,7 +274,7 @@ def _same(found: Sequence[Tensor], expected: Sequence[Tensor], allowed: float) -
             return False
         if not allowed and one.stride() != other.stride():
             return False
-        scale = float(other.abs().nan_to_num(posinf=0.0).max()) if allowed and other.numel() else 0.0
+        scale = float(other.detach().abs().nan_to_num(posinf=0.0).max()) if allowed and other.numel() else 0.0
         if not torch.allclose(one, other, rtol=0.0, atol=allowed * scale, equal_nan=True):
             return False
     return True

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 
 from bscrit.train.lanes import Lanes
 from bscrit.train.precision import rounding
-from bscrit.train.replay import Replay
+from bscrit.train.replay import Replay, replayable
 from bscrit.train.workload import Workload
 
 WORTH_IT = 1.15
@@ -124,7 +125,8 @@ def choose_backend(
     if lanes == 1:
         return Choice("loop", "one lane")
     arguments = _arguments(batch_size, optimizer, dtype, device, micro_batch)
-    loop = Lanes(workload, backend="loop", replay=Replay(workload, often=1), **arguments)
+    often = 1 if replayable(workload) else inf
+    loop = Lanes(workload, backend="loop", replay=Replay(workload, often), **arguments)
     _seconds_of_step(loop, 0)
     slow = _seconds_of_step(loop, 1)
     if slow < seconds:
@@ -136,7 +138,7 @@ def choose_backend(
         return Choice("loop", test.reason)
     timed = min(lanes, MOST_LANES_TIMED, max(2, int(seconds / 5 / (slow / 2))))
     arguments = {**arguments, "seeds": (_SEEDS * timed)[:timed], "lrs": (1.0,) * timed}
-    vectorised = Lanes(workload, backend="vmap", replay=Replay(workload, often=1), **arguments)
+    vectorised = Lanes(workload, backend="vmap", replay=Replay(workload, often), **arguments)
     end = time.perf_counter() + seconds
     _seconds_of_step(vectorised, 0)
     loops, vmaps = [slow], [_seconds_of_step(vectorised, step) for step in (1, 2)]

@@ -21,7 +21,7 @@ from bscrit.train.gradients import (
     grouped_gradients,
     hessian_of,
 )
-from bscrit.train.replay import Replay, layout
+from bscrit.train.replay import Replay, form, layout
 from bscrit.train.stacks import Stack
 from bscrit.train.workload import Workload
 
@@ -72,7 +72,7 @@ class Vectorised:
         def ordinary() -> list[Tensor]:
             return self._gradients(self._parameters, self._buffers, batch, divisor)
 
-        key = (self.name, "gradients", divisor, self._layout, layout(examples))
+        key = (self.name, "gradients", divisor, self._layout, form(batch))
         return self._replay(key, self.model, [*self._tensors, *examples], function, ordinary)
 
     def _named(
@@ -111,8 +111,8 @@ class Vectorised:
             return reduce(grouped_gradients(self._forward, parameters, buffers, nest, examples))
 
         tensors = [*self._tensors, *found]
-        key = (self.name, "groups", reduce, examples, self._layout, layout(found))
-        return self._replay(key, self.model, tensors, function, lambda: function(*tensors))
+        key = (self.name, "groups", reduce, examples, self._layout, form(batch))
+        return self._replay(key, self.model, tensors, function, lambda: function(*tensors), rare=True)
 
     def curvature(
         self,

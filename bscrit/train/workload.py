@@ -21,11 +21,15 @@ class Workload:
         sums_over_examples: False where the loss of a batch is not a mean of per-example losses that depend
             on one example each (batch norm, contrastive losses). Then a batch is never split into
             micro-batches and no noise scale is measured.
+        replayable: True where `losses` and `evaluate` depend on their arguments alone, the same from the first step
+            to the last, and change nothing else. Their kernel calls may then be recorded once and replayed,
+            several times as fast for a small model. A class that is derived from such a one says it anew.
     """
 
     unit: ClassVar[str] = "example"
     examples: int | None = None
     sums_over_examples: bool = True
+    replayable: ClassVar[bool] = False
 
     def model(self, seed: int) -> nn.Module:
         """A new model on the CPU, its initial parameters a function of the seed alone."""

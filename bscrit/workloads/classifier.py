@@ -31,6 +31,7 @@ class Classifier(Workload):
     """
 
     unit = "image"
+    replayable = True
 
     def __init__(self, data: str = "digits", model: str = "mlp", hidden: int = 64) -> None:
         if data not in _SOURCES:

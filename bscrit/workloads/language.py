@@ -47,6 +47,7 @@ class Language(Workload):
     """
 
     unit = "sequence"
+    replayable = True
 
     def __init__(
         self,

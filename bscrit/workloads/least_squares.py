@@ -23,6 +23,8 @@ class LeastSquares(Workload):
         exact: the expected losses under SGD and the noise scales.
     """
 
+    replayable = True
+
     def __init__(
         self, dimensions: int = 30, power: float = 1.0, label_noise: float = 1.0, start: float = 1.0
     ) -> None:

@@ -29,6 +29,7 @@ class Quadratic(Workload):
 
     # A batch is drawn as one mean, so there is nothing to split into micro-batches.
     sums_over_examples = False
+    replayable = True
 
     def __init__(
         self,

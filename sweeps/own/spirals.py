@@ -12,6 +12,7 @@ from bscrit.train.workload import Workload
 
 class Spirals(Workload):
     unit = "point"  # what a batch size counts; it stands beside every number of the result
+    replayable = True  # losses and evaluate depend on their arguments alone: steps may be recorded, and run much faster
     examples = None  # size of the data set; None, because these points are drawn without end
 
     def __init__(self, turns: float = 1.0, hidden: int = 32) -> None:

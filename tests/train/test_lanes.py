@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from small import NETWORKS, Counting, Regression, dropout, mlp, regression
+from torch import nn
 
 from bscrit.errors import UserError
 from bscrit.train.lanes import Lanes, tune_allocator
@@ -349,3 +350,26 @@ def test_on_a_gpu_the_same_curve_to_rounding(backend):
     saved = there.state_dict()
     there.load_state_dict(saved)
     assert next(iter(there.parameters.values())).is_cuda
+
+
+class Shared(nn.Module):
+    """Two parameters that are only added to one another have one gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.a, self.b = (
+            nn.Linear(72, 3),
+            nn.Parameter(torch.zeros(3)),
+            nn.Parameter(torch.zeros(3)),
+        )
+
+    def forward(self, x):
+        return self.layer(x.flatten(1)) + (self.a + self.b)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_parts_of_a_batch_add_up_where_parameters_share_a_gradient(backend):
+    workload = Regression(Shared)
+    whole, parts = (lanes_of(workload, [0], backend, micro_batch=size) for size in (None, 3))
+    for name, gradient in whole.gradients(0).items():
+        torch.testing.assert_close(parts.gradients(0)[name], gradient)

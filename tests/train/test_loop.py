@@ -303,6 +303,7 @@ def test_a_lane_whose_model_makes_the_user_s_code_raise_fails_alone(tmp_path, me
 
 class Calls(Regression):
     calls = 0
+    replayable = True
 
     def losses(self, model, batch):
         type(self).calls += 1

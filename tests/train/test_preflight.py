@@ -146,3 +146,18 @@ def test_devices():
     if resolve_device("auto") == "cpu":
         with pytest.raises(UserError, match="'cuda:3' is not there"):
             resolve_device("cuda:3")
+
+
+def test_to_compile_where_torch_cannot_is_refused(monkeypatch):
+    def broken(function):
+        def call(x):
+            raise RuntimeError("backend='inductor' raised:\nno C++ compiler was found")
+
+        return call
+
+    monkeypatch.setattr("torch.compile", broken)
+    assert preflight(request(execution="replay")).backends
+    with pytest.raises(UserError) as error:
+        preflight(request(execution="compile"))
+    assert "no C++ compiler was found" in error.value.what
+    assert "replay" in error.value.remedy

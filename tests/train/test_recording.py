@@ -1,5 +1,6 @@
 """Recorded operations against the function that they were recorded from."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -117,6 +118,11 @@ def test_draws_are_drawn_anew():
         lambda x: [x[x > 0].sum()],
         lambda x: [x.masked_select(x > 0)],
         lambda x: [x.nonzero() * 1.0],
+        lambda x: [x * 2 if torch.equal(x, x + 0) else x],
+        lambda x: [x * 2 if torch.allclose(x, x + 0) else x],
+        lambda x: [x * float(x.numpy().max())],
+        lambda x: [x * max(x.tolist())],
+        lambda x: [x * float(np.asarray(x).max())],
     ],
 )
 def test_a_function_that_depends_on_values_is_refused(function):
@@ -140,3 +146,9 @@ def test_several_results_of_one_operation():
     recording = record(lambda x: [*torch.sort(x), *x.split(2)], [torch.tensor([1.0, 2.0, 3.0])])
     found = recording.module(torch.tensor([3.0, 1.0, 2.0]))
     assert [tensor.tolist() for tensor in found] == [[1, 2, 3], [1, 2, 0], [3, 1], [2]]
+
+
+def test_what_would_raise_raises_again():
+    recording = record(lambda x: [torch.linalg.inv(x)], [torch.eye(2)])
+    with pytest.raises(RuntimeError, match="singular"):
+        recording.module(torch.zeros(2, 2))

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from bscrit.train.lanes import Lanes
-from bscrit.train.replay import MOST_MOVES, MOST_RECORDINGS, Replay, layout, replay_of
+from bscrit.train.replay import MOST_MOVES, MOST_RECORDINGS, Replay, form, layout, replay_of, replayable
 
 NEVER = float("inf")
 BACKENDS = ("vmap", "loop")
@@ -162,7 +162,9 @@ def test_parts_of_a_batch_are_replayed_too():
     replay = Replay(workload, often=1)
     found = parts(replay)
     assert_same(found, parts(Replay(workload, NEVER)))
-    sizes = {key[-1][0][0][1] for key, kept in replay._kept.items() if key[1] == "gradients" and kept.proved}
+    sizes = {
+        key[-1][0][1][0][0][1] for key, kept in replay._kept.items() if key[1] == "gradients" and kept.proved
+    }
     assert sizes == {3, 2}
 
 
@@ -216,6 +218,101 @@ def test_another_attribute_of_the_workload_is_noticed():
     assert_same(found, trained(Watched("curriculum"), "loop", Replay(workload, NEVER), steps=12))
 
 
+class Scheduled(Regression):
+    """Losses by what `batch` leaves in an attribute."""
+
+    def __init__(self, schedule, structure=None):
+        super().__init__(mlp)
+        self.schedule, self.structure, self.value = schedule, structure, None
+
+    def batch(self, seed, step, size):
+        self.value = self.schedule(step)
+        batch = super().batch(seed, step, size)
+        return batch if self.structure is None else self.structure(step, batch)
+
+    def losses(self, model, batch):
+        if self.structure is not None:
+            x, y = batch.values()
+            return super().losses(model, {"x": x, "y": y} if x.dim() == 4 else {"x": y, "y": x})
+        losses = super().losses(model, batch)
+        return losses * self.value if self.value <= 1 else losses.clamp(max=self.value)
+
+
+SCHEDULES = {
+    "new numbers at old addresses": Scheduled(lambda step: 0.5 ** (step // 10)),
+    "what the batch that proved it did not need": Scheduled(lambda step: 1e9 if step < 10 else 1.1),
+    "the same tensors under other names": Scheduled(
+        lambda _: 1.0, lambda step, batch: batch if step < 15 else {"y": batch["y"], "x": batch["x"]}
+    ),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_schedules_in_attributes_and_other_batches_are_noticed(name, backend):
+    workload = SCHEDULES[name]
+    found, expected = (trained(workload, backend, Replay(workload, often), steps=30) for often in (2, NEVER))
+    assert_same(found, expected)
+
+
+def test_hooks_of_parameters_are_called_at_every_step():
+    def hooked():
+        model = mlp()
+        model[1].weight.register_hook(lambda gradient: gradient.clamp(-0.02, 0.02))
+        return model
+
+    found, expected = (
+        trained(workload, "loop", Replay(workload, often), steps=12)
+        for workload, often in ((Regression(hooked), 2), (Regression(hooked), NEVER))
+    )
+    assert_same(found, expected)
+
+
+class ErrorRate(Regression):
+    """Evaluated by another library."""
+
+    def evaluate(self, model):
+        x, y = self.held_out
+        return float((model(x).numpy().argmax(1) != y.numpy().argmax(1)).mean())
+
+
+def test_an_evaluation_by_another_library_is_not_frozen():
+    workload = ErrorRate(mlp)
+    replay = Replay(workload, often=2)
+    found = trained(workload, "loop", replay, steps=10, rows=1)
+    assert "evaluation" not in replayed(replay)
+    assert_same(found, trained(workload, "loop", Replay(workload, NEVER), steps=10, rows=1))
+
+
+def test_sparse_batches_are_left_alone():
+    class Sparse(Regression):
+        def batch(self, seed, step, size):
+            batch = super().batch(seed, step, size)
+            return {"x": batch["x"].flatten(1).to_sparse(), "y": batch["y"]}
+
+        def losses(self, model, batch):
+            return (torch.sparse.mm(batch["x"], model[1].weight.T)[:, :3] - batch["y"]).square().mean(1)
+
+    workload = Sparse(mlp)
+    found = trained(workload, "loop", Replay(workload, often=2), rows=1)
+    assert_same(found, trained(workload, "loop", Replay(workload, NEVER), rows=1))
+
+
+def test_only_a_class_that_says_so_is_replayed():
+    class Says(Regression):
+        replayable = True
+
+    class Derived(Says):
+        pass
+
+    for kind, expected in ((Regression, False), (Says, True), (Derived, False)):
+        workload = kind(mlp)
+        assert replayable(workload) == expected
+        lanes = trained(workload, "loop", None, steps=20, rows=1)
+        assert bool(replayed(replay_of(workload, "float32", "cpu"))) == expected
+        assert len(lanes) == 1
+
+
 def test_a_workload_whose_attributes_change_all_the_time_is_left_alone():
     workload = regression("mlp")
     replay, module, x = Replay(workload, often=1), nn.Identity(), torch.ones(3)
@@ -225,12 +322,12 @@ def test_a_workload_whose_attributes_change_all_the_time_is_left_alone():
         calls.append(0)
         return [x + 1]
 
-    for turn in range(3 * MOST_MOVES):
+    for _ in range(3 * MOST_MOVES):
         workload.turn = object()
-        replay("key", module, [x], lambda x: [x + 1], ordinary)
-        replay("key", module, [x], lambda x: [x + 1], ordinary)
-        assert len(calls) <= 2 * turn + 2
+        for _ in range(5):
+            replay("key", module, [x], lambda x: [x + 1], ordinary)
     assert replay._kept["key"].refused
+    assert len(calls) > 5 * MOST_MOVES
 
 
 def test_modules_that_share_a_recording_prove_it_each():
@@ -272,6 +369,13 @@ def test_a_workload_that_cannot_be_a_key_is_replayed_too():
     workload = Unhashable(mlp)
     found = trained(workload, "vmap", None, steps=30)
     assert_same(found, trained(workload, "vmap", Replay(workload, NEVER), steps=30))
+
+
+def test_form_tells_structures_apart():
+    x, y = torch.ones(2), torch.ones(2)
+    forms = [form(nest) for nest in (x, (x, y), [x, y], {"x": x, "y": y}, {"y": x, "x": y}, {"x": (x, y)})]
+    assert len(set(forms)) == len(forms)
+    assert form((x, y)) == form((y, x))
 
 
 def test_layout_tells_memory_orders_apart():
