@@ -90,7 +90,5 @@ def seconds(act: Callable[[], object]) -> float:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument(
-        "sizes", nargs="*", type=int, metavar="BATCH_SIZE", default=[16, 128], help="16 and 128 by default"
-    )
-    main(parser.parse_args().sizes)
+    parser.add_argument("sizes", nargs="*", type=int, metavar="BATCH_SIZE", help="16 and 128 by default")
+    main(parser.parse_args().sizes or [16, 128])

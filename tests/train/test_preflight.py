@@ -149,8 +149,8 @@ def test_devices():
 
 
 def test_to_compile_where_torch_cannot_is_refused(monkeypatch):
-    def broken(function):
-        def call(x):
+    def broken(_):
+        def call(_):
             raise RuntimeError("backend='inductor' raised:\nno C++ compiler was found")
 
         return call
