@@ -1,6 +1,6 @@
 """What bscrit's training loop costs beside one written by hand, and what its planner costs.
 
-    python benchmarks/loop.py                    # throughput at four batch sizes, and the planner
+    python benchmarks/loop.py                    # throughput at four batch sizes, executions, and the planner
     python benchmarks/loop.py --oracle FOLDER    # train a sweep's winning runs by hand, one after the other
 
 The loop by hand is what one would write without bscrit: an nn.Module, torch.optim, batches cut from a shuffled
@@ -36,9 +36,10 @@ from bscrit.sweep.cohort import Cohort
 from bscrit.sweep.plan import plan
 from bscrit.sweep.progress import best
 from bscrit.train.judge import evaluation_after
-from bscrit.train.lanes import tune_allocator
+from bscrit.train.lanes import Lanes, tune_allocator
 from bscrit.train.loading import load_workload
 from bscrit.train.loop import train
+from bscrit.train.replay import replay_of
 from bscrit.train.selftest import choose_backend
 from bscrit.train.workload import Workload
 from bscrit.trial import Trial
@@ -165,6 +166,32 @@ def throughput(batch_size: int, steps: int, turns: int = TURNS) -> dict[str, flo
     return {**rates, "backend": backend}
 
 
+def executions(workload: Workload, batch_size: int) -> dict[str, float]:
+    """Seconds of a step of five lanes in one stack, by how it runs."""
+    lanes = {
+        how: Lanes(
+            workload,
+            seeds=range(5),
+            lrs=[0.01] * 5,
+            batch_size=batch_size,
+            optimizer={"use": "sgd"},
+            replay=replay_of(workload, "float32", "cpu", how),
+        )
+        for how in ("eager", "replay", "compile")
+    }
+
+    def steps(how: str, first: int) -> None:
+        for step in range(first, first + 20):
+            lanes[how].step(step, 0.0)
+
+    for how in lanes:  # until it is recorded, or compiled
+        steps(how, 0)
+    return {
+        how: time / 20
+        for how, time in fastest({how: lambda how=how: steps(how, 20) for how in lanes}).items()
+    }
+
+
 def planning(batch_sizes: Sequence[int], seeds: int) -> tuple[int, float, float]:
     """Records of a finished sweep, seconds of a plan on them, and on as many of which the last batch size lacks."""
     table = {"batch_sizes": list(batch_sizes), "targets": [0.3, 0.1], "seeds": seeds, "max_examples": 10**9}
@@ -258,6 +285,15 @@ def main() -> None:
         hand, one, ten = (float(found[key]) for key in ("by hand", "one lane", "ten lanes"))
         cells = f"{hand:>12,.0f}{one:>12,.0f}{one / hand:>8.2f}{ten:>12,.0f}{ten / hand:>10.2f}"
         print(f"{size:>10}{cells}  images a second; ten lanes by {found['backend']}", flush=True)
+    for model in ("mlp", "cnn"):
+        for size in (4, 16, 64):
+            steps = executions(Classifier(model=model), size)
+            ratios = ", ".join(f"{how} {steps['eager'] / steps[how]:.2f}" for how in ("replay", "compile"))
+            print(
+                f"five lanes, {model}, batch size {size}: a step takes {1e6 * steps['eager']:.0f} us eager;",
+                end=" ",
+            )
+            print(f"times as fast: {ratios}", flush=True)
     count, finished, unfinished = planning([2**k for k in range(3, 13)], 990)
     print(f"planner: {finished:.3f} s for {count:,} records of a finished sweep,", end=" ")
     print(f"{unfinished:.3f} s where the last batch size is missing")
