@@ -8,24 +8,18 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bscrit.measure.nests import map_tensors
 from bscrit.train.batching import tensors_of
 from bscrit.train.evaluation import check_losses, evaluate_alone
-from bscrit.train.gradients import (
-    Call,
-    Reduce,
-    fits_in_groups,
-    gradients_of,
-    grouped_gradients,
-    hessian_of,
-)
+from bscrit.train.gradients import Call, Reduce, gradients_of, hessian_of
 from bscrit.train.recording import NotRecorded
 from bscrit.train.replay import Replay, form, layout
 from bscrit.train.seeding import seeded
 from bscrit.train.stacks import Stack
+from bscrit.train.vectorised import grouped_at_once, vectorised_losses
 from bscrit.train.workload import Workload
 
 
@@ -108,27 +102,8 @@ class InTurn:
         return self._as_one(batch, examples, reduce) if self._vectorises else None
 
     def _as_one(self, batch: Any, examples: int, reduce: Reduce = list) -> list[Tensor] | None:
-        stacks = [*self._stack.parameters.values(), *self._stack.buffers.values()]
-        if not fits_in_groups(self._stack.parameters.values(), batch):
-            return None
-        call, found = Call(self._workload.losses, self.model), tensors_of(batch)
-
-        def forward(parameters: dict[str, Tensor], buffers: dict[str, Tensor], batch: Any) -> Tensor:
-            return functional_call(call, (parameters, buffers), (batch,))  # type: ignore[no-any-return]
-
-        def function(*tensors: Tensor) -> list[Tensor]:
-            rest = iter(tensors)
-            parameters, buffers = (
-                {f"model.{name}": next(rest) for name in named}
-                for named in (self._stack.parameters, self._stack.buffers)
-            )
-            nest = map_tensors(lambda _: next(rest), batch)
-            vectorised = vmap(forward, in_dims=(0, 0, 0), randomness="error")
-            return reduce(grouped_gradients(vectorised, parameters, buffers, nest, examples))
-
-        tensors = [*stacks, *found]
-        key = (self.name, "groups", reduce, examples, layout(stacks), form(batch))
-        return self._replay(key, self.model, tensors, function, lambda: function(*tensors), rare=True)
+        forward = vectorised_losses(self._workload, self.model)
+        return grouped_at_once(self._replay, forward, self.model, self._stack, batch, examples, reduce)
 
     def _tried(self, batch: Any, examples: int) -> bool:
         try:

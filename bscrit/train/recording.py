@@ -28,8 +28,6 @@ _VIEWS |= {_aten.expand.default, _aten.transpose.int, _aten.t.default, _aten.uns
 _VIEWS |= {_aten.squeeze.dims, _aten.squeeze.dim, _aten.permute.default, _aten.select.int, _aten.slice.Tensor}
 _SHAPE_ALONE = {_aten.ones_like.default, _aten.zeros_like.default, _aten.full_like.default}
 _SHAPE_ALONE |= {_aten.new_zeros.default, _aten.new_ones.default, _aten.new_full.default}
-
-
 _HANDED_OVER = ("numpy", "tolist", "__array__", "__dlpack__", "data_ptr", "storage", "untyped_storage")
 
 

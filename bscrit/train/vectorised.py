@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -37,19 +37,13 @@ class Vectorised:
         self._workload = workload
         self._replay = replay
         self.model = models[0]
-        self._losses = Call(workload.losses, self.model)
+        self._forward = vectorised_losses(workload, self.model)
         self._evaluation = Call(workload.evaluate, self.model)
         self._evaluates_as_one: bool | None = None
 
-        def forward(parameters: dict[str, Tensor], buffers: dict[str, Tensor], batch: Any) -> Tensor:
-            return functional_call(self._losses, (parameters, buffers), (batch,))  # type: ignore[no-any-return]
-
-        self._forward = vmap(forward, in_dims=(0, 0, 0), randomness="error")
-
     def bind(self, stack: Stack, rows: Sequence[int]) -> None:  # noqa: ARG002 (one module serves any lanes)
         self._stack = stack
-        self._parameters = {f"model.{name}": tensor for name, tensor in stack.parameters.items()}
-        self._buffers = {f"model.{name}": tensor for name, tensor in stack.buffers.items()}
+        self._parameters, self._buffers = _prefixed(stack.parameters), _prefixed(stack.buffers)
         self._tensors = [*stack.parameters.values(), *stack.buffers.values()]
         self._layout = layout(self._tensors)
 
@@ -64,7 +58,7 @@ class Vectorised:
         examples = tensors_of(batch)
 
         def function(*tensors: Tensor) -> list[Tensor]:
-            parameters, buffers, rest = self._named(tensors)
+            parameters, buffers, rest = _named(self._stack, tensors)
             for tensor in parameters.values():
                 tensor.requires_grad_()
             return self._gradients(parameters, buffers, map_tensors(lambda _: next(rest), batch), divisor)
@@ -74,14 +68,6 @@ class Vectorised:
 
         key = (self.name, "gradients", divisor, self._layout, form(batch))
         return self._replay(key, self.model, [*self._tensors, *examples], function, ordinary)
-
-    def _named(
-        self, tensors: Sequence[Tensor]
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor], Iterator[Tensor]]:
-        """Parameters and buffers by name, and what tensors are left."""
-        rest = iter(tensors)
-        parameters = {name: next(rest) for name in self._parameters}
-        return parameters, {name: next(rest) for name in self._buffers}, rest
 
     def _gradients(
         self, parameters: dict[str, Tensor], buffers: dict[str, Tensor], batch: Any, divisor: int
@@ -101,18 +87,7 @@ class Vectorised:
         return [gradient[:lanes] for gradient in gradients_of(total, list(parameters.values()))]
 
     def grouped(self, batch: Any, examples: int, reduce: Reduce = list) -> list[Tensor] | None:
-        if not fits_in_groups(self._parameters.values(), batch):
-            return None
-        found = tensors_of(batch)
-
-        def function(*tensors: Tensor) -> list[Tensor]:
-            parameters, buffers, rest = self._named(tensors)
-            nest = map_tensors(lambda _: next(rest), batch)
-            return reduce(grouped_gradients(self._forward, parameters, buffers, nest, examples))
-
-        tensors = [*self._tensors, *found]
-        key = (self.name, "groups", reduce, examples, self._layout, form(batch))
-        return self._replay(key, self.model, tensors, function, lambda: function(*tensors), rare=True)
+        return grouped_at_once(self._replay, self._forward, self.model, self._stack, batch, examples, reduce)
 
     def curvature(
         self,
@@ -155,7 +130,7 @@ class Vectorised:
 
         def function(*tensors: Tensor) -> list[Tensor]:
             copies = [_doubled(tensor) if lanes == 1 else tensor.clone() for tensor in tensors]
-            parameters, buffers, _ = self._named(copies)
+            parameters, buffers, _ = _named(self._stack, copies)
             with evaluating(self.model, device):
                 losses: Tensor = vmap(evaluate, in_dims=(0, 0), randomness="error")(parameters, buffers)
             return [losses[:lanes]]
@@ -165,6 +140,60 @@ class Vectorised:
 
     def _evaluate_lane(self, row: int) -> Tensor:
         return evaluate_alone(self._workload, self.model, self._stack.lane(row), self._stack.device)
+
+
+def vectorised_losses(workload: Workload, model: nn.Module) -> Callable[..., Tensor]:
+    """Losses of all lanes, [K, n], from stacks of parameters and buffers by name, and a batch of each lane."""
+    call = Call(workload.losses, model)
+
+    def forward(parameters: dict[str, Tensor], buffers: dict[str, Tensor], batch: Any) -> Tensor:
+        return functional_call(call, (parameters, buffers), (batch,))  # type: ignore[no-any-return]
+
+    return vmap(forward, in_dims=(0, 0, 0), randomness="error")
+
+
+def grouped_at_once(
+    replay: Replay,
+    forward: Callable[..., Tensor],
+    model: nn.Module,
+    stack: Stack,
+    batch: Any,
+    examples: int,
+    reduce: Reduce,
+) -> list[Tensor] | None:
+    """What `Backend.grouped` returns, in one pass; None where copies of the parameters cost more than a pass a group.
+
+    Args:
+        forward: `vectorised_losses` of `model`.
+    """
+    if not fits_in_groups(stack.parameters.values(), batch):
+        return None
+
+    def function(*tensors: Tensor) -> list[Tensor]:
+        parameters, buffers, rest = _named(stack, tensors)
+        nest = map_tensors(lambda _: next(rest), batch)
+        return reduce(grouped_gradients(forward, parameters, buffers, nest, examples))
+
+    stacks = [*stack.parameters.values(), *stack.buffers.values()]
+    tensors = [*stacks, *tensors_of(batch)]
+    key = ("vmap", "groups", reduce, examples, layout(stacks), form(batch))
+    return replay(key, model, tensors, function, lambda: function(*tensors), rare=True)
+
+
+def _named(
+    stack: Stack, tensors: Sequence[Tensor]
+) -> tuple[dict[str, Tensor], dict[str, Tensor], Iterator[Tensor]]:
+    """Parameters and buffers by name, and what tensors are left."""
+    rest = iter(tensors)
+    parameters, buffers = (
+        _prefixed({name: next(rest) for name in kind}) for kind in (stack.parameters, stack.buffers)
+    )
+    return parameters, buffers, rest
+
+
+def _prefixed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """By the names that they have in a `Call`."""
+    return {f"model.{name}": tensor for name, tensor in tensors.items()}
 
 
 def _twice(stack: Tensor) -> Tensor:

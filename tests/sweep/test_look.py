@@ -79,16 +79,20 @@ def test_what_is_no_preflight_wants_another_look(looked, folder, content):
     assert look(text_spec(folder), looked, InProcess(), Silent()) is not None
 
 
-def test_what_a_class_of_the_users_rests_on_is_not_known(tmp_path, monkeypatch):
-    (tmp_path / "seen_from_outside.py").write_text(
+def users_spec(tmp_path, monkeypatch, module):
+    """A spec of a class in a module of the user's."""
+    (tmp_path / f"{module}.py").write_text(
         "from bscrit.workloads.quadratic import Quadratic\n\nclass Mine(Quadratic): ...\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     tables = {"batch_sizes": [4, 16], "targets": [0.2], "max_examples": 10**5}
-    spec = parse_spec(
-        {"workload": {"use": "seen_from_outside:Mine"}, "sweep": tables, "noise": {"source": "none"}},
-        folder=tmp_path,
+    return parse_spec(
+        {"workload": {"use": f"{module}:Mine"}, "sweep": tables, "noise": {"source": "none"}}, folder=tmp_path
     )
+
+
+def test_what_a_class_of_the_users_rests_on_is_not_known(tmp_path, monkeypatch):
+    spec = users_spec(tmp_path, monkeypatch, "seen_from_outside")
     look(spec, tmp_path, InProcess(), Silent())
     assert seen(spec, tmp_path) is None
 
@@ -105,14 +109,7 @@ def test_other_workers_prepare_while_the_first_one_looks(folder, tmp_path):
 
 def test_a_class_of_the_users_is_not_prepared_twice_at_once(tmp_path, monkeypatch):
     """It may download what is not there yet."""
-    (tmp_path / "loading.py").write_text(
-        "from bscrit.workloads.quadratic import Quadratic\n\nclass Mine(Quadratic): ...\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    tables = {"batch_sizes": [4, 16], "targets": [0.2], "max_examples": 10**5}
-    spec = parse_spec(
-        {"workload": {"use": "loading:Mine"}, "sweep": tables, "noise": {"source": "none"}}, folder=tmp_path
-    )
+    spec = users_spec(tmp_path, monkeypatch, "loading")
     prepared = []
     executor = InProcess(trouble=lambda *_: prepared.extend(executor.prepared))
     look(spec, tmp_path, executor, Silent())

@@ -3,12 +3,20 @@
 from dataclasses import replace
 from pathlib import Path
 
-from bscrit.record import Order, begin, read_record
+from bscrit.record import Measurement, Order, begin, read_record
 from bscrit.trial import Trial
 from bscrit.workloads.quadratic import Quadratic
 
 SETTINGS = {"dimensions": 30}
 ORDER = Order("search", 0, lanes=((0.4, 7), (0.1, 7), (0.2, 7), (50.0, 7)), targets=(0.5, 0.1), max_steps=400)
+MEASURE = replace(ORDER, role="measure", lanes=((0.2, 0), (0.2, 1), (0.2, 2)), cap_steps=300)
+NETWORK = replace(
+    MEASURE,
+    lanes=((0.05, 0), (0.05, 1), (0.2, 2)),
+    targets=(0.5,),
+    max_steps=60,
+    noise=Measurement(every=7, metrics=("identity", "hessian"), losses=(1.22,), max_examples=128),
+)
 
 
 def workload():

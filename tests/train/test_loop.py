@@ -9,24 +9,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from cohorts import ORDER, begun, told, workload
+from cohorts import MEASURE, NETWORK, ORDER, begun, told, workload
 from small import Regression, mlp, regression
 
 from bscrit.curve import read_curve
 from bscrit.errors import UserError
-from bscrit.record import Measurement, begin, read_record
+from bscrit.record import begin, read_record
 from bscrit.train import loop
 from bscrit.train.loop import train
 from bscrit.workloads.exact import power_law
-
-MEASURE = replace(ORDER, role="measure", lanes=((0.2, 0), (0.2, 1), (0.2, 2)), cap_steps=300)
-NETWORK = replace(
-    MEASURE,
-    lanes=((0.05, 0), (0.05, 1), (0.2, 2)),
-    targets=(0.5,),
-    max_steps=60,
-    noise=Measurement(every=7, metrics=("identity", "hessian"), losses=(1.22,), max_examples=128),
-)
 
 
 class Killed(Exception):

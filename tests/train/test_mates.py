@@ -7,26 +7,18 @@ import time
 from dataclasses import replace
 
 import pytest
-from cohorts import ORDER, begun, told, workload
+from cohorts import NETWORK, ORDER, begun, told, workload
 from shards import after, together
 from small import Regression, mlp, regression
 
 from bscrit.files import stamp, write_text
-from bscrit.record import Measurement, begin, end, read_record
+from bscrit.record import begin, end, read_record
 from bscrit.train import loop
 from bscrit.train import mates as module
 from bscrit.train.loop import train
 from bscrit.train.mates import Mates, Shard
 from bscrit.train.open_trial import OpenTrial
 
-MEASURE = replace(ORDER, role="measure", lanes=((0.2, 0), (0.2, 1), (0.2, 2)), cap_steps=300)
-NETWORK = replace(
-    MEASURE,
-    lanes=((0.05, 0), (0.05, 1), (0.2, 2)),
-    targets=(0.5,),
-    max_steps=60,
-    noise=Measurement(every=7, metrics=("identity", "hessian"), losses=(1.22,), max_examples=128),
-)
 SPLITS = [[(0, 1), (2, 3)], [(3, 0), (2,), (1,)], [(0,), (1,), (2,), (3,)]]
 
 
