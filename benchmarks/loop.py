@@ -27,21 +27,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bscrit.cohort.judge import evaluation_after
 from bscrit.curve import Curve
+from bscrit.engine.lanes import Lanes, tune_allocator
+from bscrit.engine.loading import load_workload
+from bscrit.engine.replay import replay_of
+from bscrit.engine.self_test import choose_backend
+from bscrit.engine.workload import Workload
+from bscrit.order import Cohort, Order
 from bscrit.preflight import Preflight
-from bscrit.record import Order, Record, begin
+from bscrit.record import Record, begin
 from bscrit.results import read_results
 from bscrit.spec import Spec, parse_spec, restore_spec
-from bscrit.sweep.cohort import Cohort
 from bscrit.sweep.plan import plan
 from bscrit.sweep.progress import best
-from bscrit.train.judge import evaluation_after
-from bscrit.train.lanes import Lanes, tune_allocator
-from bscrit.train.loading import load_workload
 from bscrit.train.loop import train
-from bscrit.train.replay import replay_of
-from bscrit.train.selftest import choose_backend
-from bscrit.train.workload import Workload
 from bscrit.trial import Trial
 from bscrit.workloads.classifier import Classifier
 

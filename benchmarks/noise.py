@@ -16,12 +16,12 @@ from collections.abc import Callable
 
 import torch
 
-from bscrit.record import Measurement
+from bscrit.engine.lanes import Lanes, tune_allocator
+from bscrit.engine.self_test import choose_backend
+from bscrit.engine.workload import Workload
+from bscrit.order import Measurement
 from bscrit.spec.tables import NoiseTable
-from bscrit.train.lanes import Lanes, tune_allocator
 from bscrit.train.noise import Gauge
-from bscrit.train.selftest import choose_backend
-from bscrit.train.workload import Workload
 from bscrit.workloads.classifier import Classifier
 from bscrit.workloads.language import Language
 

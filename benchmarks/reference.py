@@ -160,9 +160,9 @@ def train(
     spec: Spec, workload: Any, batch_size: int, lr: float, seeds: Sequence[int], most_steps: float
 ) -> list[Curve]:
     """Curves of some seeds at one rate, as lanes, until their mean meets the hardest target or fails to."""
-    from bscrit.train.judge import evaluation_after
-    from bscrit.train.lanes import Lanes
-    from bscrit.train.schedule import factor
+    from bscrit.cohort.judge import evaluation_after
+    from bscrit.engine.lanes import Lanes
+    from bscrit.engine.schedule import factor
 
     lanes = Lanes(
         workload,
@@ -195,8 +195,8 @@ def _curves(grid: Sequence[int], losses: Sequence[np.ndarray], batch_size: int) 
 
 def refer(spec: Spec, seeds: int, spacing: float, reach: int) -> dict[str, Any]:
     """The reference of a spec: its optima, their fit, and every rate that was tried."""
-    from bscrit.train.lanes import tune_allocator
-    from bscrit.train.loading import fingerprint, load_workload
+    from bscrit.engine.lanes import tune_allocator
+    from bscrit.engine.loading import fingerprint, load_workload
 
     tune_allocator()
     began = time.process_time()

@@ -28,7 +28,8 @@ from pathlib import Path
 import numpy as np
 from workloads import HERE, NAMES, machine, named, stored
 
-from bscrit.fit.result import Estimate, Fit
+from bscrit.estimate import Estimate
+from bscrit.fit.result import Fit
 from bscrit.fit.source import fit
 from bscrit.results import read_results
 from bscrit.spec import Spec

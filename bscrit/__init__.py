@@ -20,7 +20,7 @@ def __getattr__(name: str) -> Any:
     if name == "fit":
         return import_module("bscrit.fit")
     if name == "NoiseMeter":
-        return import_module("bscrit.measure.meter").NoiseMeter
+        return import_module("bscrit.meter.noise_meter").NoiseMeter
     if name == "Workload":
-        return import_module("bscrit.train.workload").Workload
+        return import_module("bscrit.engine.workload").Workload
     raise AttributeError(f"module 'bscrit' has no attribute {name!r}")

@@ -7,7 +7,7 @@ SOURCE = '''
 import os, subprocess, sys, threading, time
 import torch
 from torch import nn
-from bscrit.train.seeding import generator, seeded
+from bscrit.engine.seeding import generator, seeded
 {top}
 
 class Mine:

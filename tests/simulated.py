@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from bscrit.cohort.judge import Ending, evaluation_after, judge
 from bscrit.curve import Curve
+from bscrit.order import Cohort
 from bscrit.preflight import Preflight
 from bscrit.record import Record
 from bscrit.spec import Spec, parse_spec
-from bscrit.sweep.cohort import Cohort
 from bscrit.sweep.plan import plan
-from bscrit.train.judge import Ending, evaluation_after, judge
 
 FACTS = Preflight()
 MOST_ROUNDS = 1000

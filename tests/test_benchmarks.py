@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from bscrit.crossing import Meeting
-from bscrit.fit.result import Estimate
+from bscrit.engine.lanes import Lanes
+from bscrit.estimate import Estimate
 from bscrit.preflight import Preflight
 from bscrit.spec import parse_spec, read_spec
 from bscrit.sweep.plan import plan
 from bscrit.sweep.summary import cost
-from bscrit.train.lanes import Lanes
 from bscrit.workloads.classifier import Classifier
 from bscrit.workloads.quadratic import Quadratic
 

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
+from bscrit.cohort.judge import evaluation_after
 from bscrit.crossing import AFTER, OVERRUN, forecast, meet
 from bscrit.curve import Curve
-from bscrit.train.judge import evaluation_after
 from bscrit.workloads.exact import power_law
 
 FIXTURE = power_law()

@@ -10,16 +10,20 @@ import pytest
 import bscrit
 
 PACKAGE = Path(bscrit.__file__).parent
-WORKER = {"train", "measure", "workloads"}
+WORKER = {"engine", "train", "measure", "meter", "workloads"}
 ALLOWED = {
     "__main__": {"cli"},
     "cli": {"sweep", "fit", "plot", "nouns"},
-    "sweep": {"fit", "nouns"},
+    "sweep": {"cohort", "fit", "nouns"},
     "plot": {"fit", "nouns"},
-    "fit": {"nouns"},
-    "train": {"measure", "nouns"},
+    "fit": {"tables", "nouns"},
+    "tables": {"nouns"},
+    "cohort": {"nouns"},
+    "train": {"cohort", "engine", "measure", "nouns"},
+    "engine": {"measure", "nouns"},
+    "meter": {"measure", "nouns"},
     "measure": {"nouns"},
-    "workloads": {"train.workload", "train.seeding", "train.batching", "nouns"},
+    "workloads": {"engine.workload", "engine.seeding", "engine.streams", "nouns"},
     "nouns": {"nouns"},
 }
 """What each floor may import, besides itself; the nouns are the top-level modules and the spec."""
@@ -91,8 +95,8 @@ def test_imports_point_one_way(module, file):
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("bscrit.sweep.plan", "from bscrit.train.judge import judge"),
-        ("bscrit.sweep.plan", "def f():\n    from bscrit.train.schedule import horizon"),
+        ("bscrit.sweep.plan", "from bscrit.train.loop import train"),
+        ("bscrit.sweep.plan", "def f():\n    from bscrit.engine.lanes import Lanes"),
         ("bscrit.sweep.plan", "import torch"),
         ("bscrit.sweep.plan", "from torch import nn"),
         ("bscrit.sweep.plan", "import bscrit.train.loop"),
@@ -104,10 +108,10 @@ def test_imports_point_one_way(module, file):
         ("bscrit.plot.draw", "from bscrit.sweep.progress import short"),
         ("bscrit.train.loop", "from bscrit.sweep.plan import plan"),
         ("bscrit.train.loop", "from bscrit.workloads.quadratic import Quadratic"),
-        ("bscrit.measure.sources", "from bscrit.train.lanes import Lanes"),
-        ("bscrit.workloads.quadratic", "from bscrit.train.lanes import Lanes"),
+        ("bscrit.measure.sources", "from bscrit.engine.lanes import Lanes"),
+        ("bscrit.workloads.quadratic", "from bscrit.engine.lanes import Lanes"),
         ("bscrit.crossing", "from bscrit.fit.core import fit_crossings"),
-        ("bscrit.spec.checks", "from bscrit.train.schedule import horizon"),
+        ("bscrit.spec.checks", "from bscrit.engine.lanes import Lanes"),
         ("bscrit.cli", "from bscrit.train.worker import run"),
     ],
 )
@@ -121,7 +125,7 @@ def test_the_check_can_fail(module, source):
         ("bscrit.sweep.plan", "from bscrit.fit.core import fit_crossings"),
         ("bscrit.sweep.plan", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch"),
         ("bscrit.train.loop", "import torch\nfrom bscrit.measure.sources import Sample"),
-        ("bscrit.workloads.quadratic", "from bscrit.train.workload import Workload"),
+        ("bscrit.workloads.quadratic", "from bscrit.engine.workload import Workload"),
         ("bscrit.cli", "from bscrit.sweep import command"),
         ("bscrit.fit.core", "from bscrit.crossing import meet\nimport bscrit"),
     ],

@@ -11,7 +11,8 @@ from bscrit.curve import HEADER, curve_line
 from bscrit.errors import UserError
 from bscrit.noise import HEADER as NOISE_HEADER
 from bscrit.noise import noise_line, samples_of
-from bscrit.record import Measurement, Order, begin, end, read_record
+from bscrit.order import Measurement, Order
+from bscrit.record import begin, end, read_record
 from bscrit.trial import FINISHED, Trial
 
 TRIAL = Trial("quadratic", batch_size=16, lr=0.05, seed=3, settings={"name": "é"})

@@ -3,7 +3,8 @@
 import pytest
 
 from bscrit.errors import UserError
-from bscrit.record import Order, begin, end
+from bscrit.order import Order
+from bscrit.record import begin, end
 from bscrit.results import is_results, read_results
 from bscrit.trial import Trial
 

@@ -14,8 +14,9 @@ from math import sqrt
 import numpy as np
 
 from bscrit.errors import UserError
-from bscrit.fit.result import Estimate, Fit
-from bscrit.fit.words import plural, size
+from bscrit.estimate import Estimate
+from bscrit.fit.result import Fit
+from bscrit.words import counted, size
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def step_cost(times: Sequence[StepTime]) -> StepCost:
     if len(np.unique(loads)) < 2 or not (seconds > 0).all():
         raise UserError(
             "--step-times",
-            f"{len(times)} given, of {plural(len(np.unique(loads)), 'batch size')} per device",
+            f"{len(times)} given, of {counted(len(np.unique(loads)), 'batch size')} per device",
             "measure steps at two or more batch sizes per device, in seconds above 0",
         )
     design = np.stack([1 / seconds, loads / seconds], axis=1)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bscrit.errors import UserError, nearest
+from bscrit.estimate import Estimate
 from bscrit.files import read_json
 from bscrit.fit.advice import (
     Option,
@@ -25,9 +26,8 @@ from bscrit.fit.advice import (
 )
 from bscrit.fit.law import Against, Law, fit_law
 from bscrit.fit.report import shown, title
-from bscrit.fit.result import Estimate, Fit, Report
-from bscrit.fit.words import number, size
-from bscrit.units import plural
+from bscrit.fit.result import Fit, Report
+from bscrit.words import number, plural, size
 
 LAWS: Mapping[str, Against] = {"loss": "loss", "parameters": "parameters", "data": "data"}
 POWERS: Mapping[str, float] = {"": 1, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from bscrit.errors import UserError
+from bscrit.estimate import Estimate
 from bscrit.fit.report import named, title
-from bscrit.fit.result import SCHEMA, Estimate, Report
+from bscrit.fit.result import SCHEMA, Report
 
 Key = tuple[frozenset[tuple[str, str]], float | None]
 

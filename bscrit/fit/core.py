@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bscrit.crossing import Crossing
+from bscrit.estimate import Estimate
 from bscrit.fit.caveats import caveats
 from bscrit.fit.crossings import Evidence, Family, Setting, families
 from bscrit.fit.diagnostics import diagnose
@@ -18,7 +19,7 @@ from bscrit.fit.frontier import Frontier, Rows, Tuned, choose, rows_of
 from bscrit.fit.hyperbola import CONFIDENCE, Hyperbola, fit_hyperbola
 from bscrit.fit.identify import answer, judge
 from bscrit.fit.likelihood import Floats
-from bscrit.fit.result import Estimate, Fit, Point, Report
+from bscrit.fit.result import Fit, Point, Report
 from bscrit.fit.robust import belongs
 from bscrit.fit.sample import summarise
 

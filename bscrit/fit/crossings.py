@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from math import ceil, log
 
 from bscrit.crossing import Crossing, meet
-from bscrit.record import Order, Record
+from bscrit.order import Order
+from bscrit.record import Record
 from bscrit.trial import CENSORED
 
 Group = tuple[tuple[str, str], ...]

@@ -7,12 +7,13 @@ from math import exp, inf, log, sqrt
 
 import numpy as np
 
+from bscrit.estimate import Estimate
 from bscrit.fit import design
 from bscrit.fit.findings import Findings
 from bscrit.fit.likelihood import Sample
-from bscrit.fit.result import Caveat, Estimate
+from bscrit.fit.result import Caveat
 from bscrit.fit.surface import Surface
-from bscrit.fit.words import interval, number, percent, plural, size
+from bscrit.words import counted, interval, number, percent, size
 
 WIDE = 4.0  # ratio of the interval's ends
 SIGNIFICANT = 0.01
@@ -25,8 +26,8 @@ NEGLIGIBLE = 0.01  # of ln(steps) or ln(B_crit): no one would act upon it
 def few_batch_sizes(f: Findings) -> Iterator[Caveat]:
     k = f.informative
     if k <= 4:
-        freedom = plural(max(k - 2, 0), "degree")
-        text = f"{plural(k, 'batch size')} met the target: {freedom} of freedom for the scatter"
+        freedom = counted(max(k - 2, 0), "degree")
+        text = f"{counted(k, 'batch size')} met the target: {freedom} of freedom for the scatter"
         yield Caveat("few-batch-sizes", text, f.add(), serious=k < 4)
 
 

@@ -15,7 +15,7 @@ from bscrit.fit.frontier import Frontier, Rows
 from bscrit.fit.hyperbola import Hyperbola
 from bscrit.fit.identify import Answer
 from bscrit.fit.result import Verdict
-from bscrit.fit.words import size, sizes
+from bscrit.words import size, sizes
 
 
 @dataclass(frozen=True)

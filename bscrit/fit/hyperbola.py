@@ -15,8 +15,8 @@ from math import exp, inf, sqrt
 
 import numpy as np
 
+from bscrit.estimate import Estimate
 from bscrit.fit.likelihood import Floats, Sample
-from bscrit.fit.result import Estimate
 from bscrit.fit.scatter import Scatter, estimate
 from bscrit.fit.surface import Optimum, Region, Surface
 

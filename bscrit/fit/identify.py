@@ -11,8 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import exp, log
 
+from bscrit.estimate import Estimate
 from bscrit.fit.hyperbola import Hyperbola
-from bscrit.fit.result import Estimate, Verdict
+from bscrit.fit.result import Verdict
 
 LINEAR, FLAT = 0.8, 0.2
 KNEE, SLACK = log(1.2), log(2.0)

@@ -16,9 +16,10 @@ from typing import Literal
 import numpy as np
 
 from bscrit.errors import UserError
+from bscrit.estimate import Estimate
 from bscrit.fit.hyperbola import CONFIDENCE
 from bscrit.fit.likelihood import Floats
-from bscrit.fit.result import Estimate, Fit
+from bscrit.fit.result import Fit
 
 Against = Literal["loss", "parameters", "data"]
 FEWEST = 3

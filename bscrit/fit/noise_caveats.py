@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bscrit.fit.result import Caveat, NoiseComparison
-from bscrit.fit.words import interval, number, scale_name
+from bscrit.words import interval, number, scale_name
 
 ADAPTIVE = ("adam", "adamw")
 

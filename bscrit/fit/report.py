@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from bscrit.crossing import Crossing
+from bscrit.estimate import Estimate
 from bscrit.fit.noise import report as noise_report
-from bscrit.fit.result import SCHEMA, Estimate, Fit, Point, Report
-from bscrit.fit.words import NOTHING, interval, number, scale_name, size
-from bscrit.fit.words import shown as shown
-from bscrit.units import plural
+from bscrit.fit.result import SCHEMA, Fit, Point, Report
+from bscrit.words import NOTHING, interval, number, plural, scale_name, size
+from bscrit.words import shown as shown
 
 DEFINITIONS = (
     "B_crit takes twice the fewest steps and twice the fewest examples (McCandlish et al. 2018)",

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from bscrit.estimate import Estimate
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -14,20 +16,6 @@ if TYPE_CHECKING:
 
 Verdict = Literal["identified", "lower bound", "upper bound", "not identified"]
 SCHEMA = 1
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A value with its 95 % interval; None where the data give none (never NaN, never infinity)."""
-
-    value: float | None
-    low: float | None = None
-    high: float | None = None
-
-    def scaled(self, factor: float) -> Estimate:
-        """The estimate of a positive multiple."""
-        ends = (self.value, self.low, self.high)
-        return Estimate(*(None if end is None else factor * end for end in ends))
 
 
 @dataclass(frozen=True)

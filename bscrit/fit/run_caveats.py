@@ -10,7 +10,7 @@ import numpy as np
 from bscrit.fit.findings import Findings
 from bscrit.fit.frontier import Tuned
 from bscrit.fit.result import Caveat
-from bscrit.fit.words import number, plural, size, sizes
+from bscrit.words import counted, number, size, sizes
 
 IN_WARMUP = 0.5  # share of a run
 FEW_STEPS = 10
@@ -34,7 +34,7 @@ def outlier(f: Findings) -> Iterator[Caveat]:
         )
         yield Caveat("outlier", text, "check its log and its batch size; repeat it with another seed")
     if len(every) > LISTED:
-        text = f"and {plural(len(every) - LISTED, 'more run')} far from the others: set aside"
+        text = f"and {counted(len(every) - LISTED, 'more run')} far from the others: set aside"
         yield Caveat("outlier", text, "so many are no accident: check what the runs have in common")
 
 
@@ -74,7 +74,7 @@ def chosen_by_speed(f: Findings) -> Iterator[Caveat]:
     count = sum(point.chosen_by_speed for point in f.frontier.points)
     if count:
         text = (
-            f"runs that chose the rate measure it too at {plural(count, 'batch size')}, and the fastest of"
+            f"runs that chose the rate measure it too at {counted(count, 'batch size')}, and the fastest of"
             " noisy runs is faster than it would be again"
         )
         yield Caveat(
@@ -98,7 +98,7 @@ def coarse_rates(f: Findings) -> Iterator[Caveat]:
     if count:
         text = (
             f"rates beside the best one are up to {number(max(gaps), 2)} times away at"
-            f" {plural(count, 'batch size')}; a factor 2 can move B_crit by 20 to 50 %"
+            f" {counted(count, 'batch size')}; a factor 2 can move B_crit by 20 to 50 %"
         )
         yield Caveat(
             "coarse-rates", text, "add rates between the best one and its neighbours, 1.4 times apart"

@@ -15,11 +15,11 @@ from bscrit.fit.core import fit_crossings, fit_evidence
 from bscrit.fit.crossings import from_records
 from bscrit.fit.noise.compare import with_noise
 from bscrit.fit.noise.meter import is_noise, read_meters, report_of, with_meters
-from bscrit.fit.reading.options import as_targets
 from bscrit.fit.result import Report
 from bscrit.record import Record
 from bscrit.results import is_folder, is_results, read_results
 from bscrit.spec import restore_spec
+from bscrit.tables.options import as_targets
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,7 +92,7 @@ def _of_table(
     direction: Literal["down", "up"] | None,
     unit: str | None,
 ) -> Report:
-    from bscrit.fit.reading.table import read_table
+    from bscrit.tables.table import read_table
 
     table = read_table(source, targets=targets, columns=columns, by=by, direction=direction, unit=unit)
     return fit_crossings(

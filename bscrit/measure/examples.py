@@ -23,11 +23,11 @@ from torch import Tensor, nn
 
 from bscrit.errors import UserError
 from bscrit.measure.given import Found, Given, Plan
+from bscrit.measure.layer_hooks import Unseen
 from bscrit.measure.layers import BUDGET_BYTES
 from bscrit.measure.metrics import identity
 from bscrit.measure.passes import Passes
 from bscrit.measure.sums import Sums
-from bscrit.measure.watch import Unseen
 
 Tensors = Mapping[str, Tensor]
 

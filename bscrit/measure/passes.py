@@ -19,9 +19,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from bscrit.errors import UserError
 from bscrit.measure import layers
 from bscrit.measure.given import Found, Given, Plan, Tensors
+from bscrit.measure.layer_hooks import Unseen, Watch
 from bscrit.measure.layers import Use
 from bscrit.measure.nests import map_tensors
-from bscrit.measure.watch import Unseen, Watch
 
 
 class Passes:

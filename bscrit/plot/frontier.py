@@ -15,7 +15,8 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from bscrit.curve import Floats
-from bscrit.fit.result import Estimate, Fit
+from bscrit.estimate import Estimate
+from bscrit.fit.result import Fit
 from bscrit.plot import words
 from bscrit.plot.series import Frame, batch_sizes, draw_series, explain, reach, shown, steps_at
 from bscrit.plot.style import FAINT, GREY, SERIES, sign

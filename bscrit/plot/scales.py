@@ -17,11 +17,12 @@ from matplotlib.axes import Axes
 from matplotlib.markers import MarkerStyle
 
 from bscrit.curve import Curve
+from bscrit.estimate import Estimate
 from bscrit.fit.noise.averages import average, over_progress
 from bscrit.fit.noise.compare import in_order
 from bscrit.fit.noise.frozen import frozen_scales
 from bscrit.fit.noise.windows import Runs, Window, windows
-from bscrit.fit.result import Estimate, FrozenScale
+from bscrit.fit.result import FrozenScale
 from bscrit.noise import samples_of
 from bscrit.plot.style import UP_ARROW, sign
 from bscrit.record import Record

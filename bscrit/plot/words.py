@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bscrit import units
-from bscrit.fit.result import Estimate, Fit
+from bscrit import words as units
+from bscrit.estimate import Estimate
+from bscrit.fit.result import Fit
 from bscrit.plot.ticks import plain
 
 B_CRIT = "$B_{crit}$"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from bscrit.errors import UserError
 from bscrit.preflight import Preflight
 from bscrit.spec.training import Sgd
-from bscrit.units import plural
+from bscrit.words import plural
 
 if TYPE_CHECKING:
     from bscrit.spec import Spec

@@ -24,7 +24,7 @@ from bscrit.fit.identify import KNEE
 from bscrit.preflight import Preflight
 from bscrit.record import Record
 from bscrit.sweep.progress import short
-from bscrit.units import plural
+from bscrit.words import plural
 
 if TYPE_CHECKING:
     from bscrit.fit.hyperbola import Hyperbola

@@ -11,19 +11,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bscrit.errors import UserError
+from bscrit.order import Cohort
 from bscrit.preflight import Preflight
 from bscrit.results import is_results, read_results
 from bscrit.spec import Spec, read_spec
 from bscrit.sweep.auto import MOST
-from bscrit.sweep.cohort import Cohort
 from bscrit.sweep.drive import Outcome, drive
 from bscrit.sweep.executors.local import Local
-from bscrit.sweep.look import look
 from bscrit.sweep.plan import largest_cost, plan
+from bscrit.sweep.preflight import look
 from bscrit.sweep.progress import short
 from bscrit.sweep.summary import missing, summary
 from bscrit.sweep.view import Plain, choose_view
-from bscrit.units import plural
+from bscrit.words import plural
 
 
 def sweep(path: Path, out: Path | None, overrides: Sequence[str], dry_run: bool) -> int:

@@ -18,15 +18,15 @@ from typing import Any
 
 from bscrit.errors import UserError
 from bscrit.files import explaining, stamp
+from bscrit.order import Cohort
 from bscrit.preflight import Preflight
 from bscrit.record import Record, begin, end, read_record
 from bscrit.results import read_results
 from bscrit.spec import Spec
-from bscrit.sweep.cohort import Cohort
 from bscrit.sweep.executors import Answer, Executor
 from bscrit.sweep.executors.local import Local
-from bscrit.sweep.look import POLL_SECONDS, look, seen
 from bscrit.sweep.plan import plan
+from bscrit.sweep.preflight import POLL_SECONDS, look, seen
 from bscrit.sweep.shards import Paces, Shards, names, share_out
 from bscrit.sweep.view import View
 

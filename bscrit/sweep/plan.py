@@ -14,11 +14,11 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from bscrit.order import Cohort
 from bscrit.preflight import Preflight
+from bscrit.rate_law import Known
 from bscrit.record import Record
 from bscrit.sweep.auto import MOST, active, choose
-from bscrit.sweep.cohort import Cohort
-from bscrit.sweep.law import Known
 from bscrit.sweep.size import MAX_RETREATS, BatchSize
 from bscrit.sweep.tune import MAX_LANES
 

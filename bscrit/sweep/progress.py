@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bscrit.crossing import meet
+from bscrit.order import Cohort
 from bscrit.record import Record
-from bscrit.sweep.cohort import Cohort
 
 
 @dataclass(frozen=True)

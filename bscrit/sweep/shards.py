@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bscrit.sweep.cohort import Cohort
+from bscrit.order import Cohort
 
 Shards = list[tuple[int, ...]]  # places in the cohort, one tuple for each worker
 BARRIER_SECONDS = 0.001  # what an evaluation costs shards, beyond the slower one's steps, at the least

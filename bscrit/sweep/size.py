@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from bscrit.order import Cohort, Measurement, Order
 from bscrit.preflight import Preflight
-from bscrit.record import Measurement, Order, Record
-from bscrit.sweep.cohort import Cohort
+from bscrit.rate_law import Known, Place, law
+from bscrit.record import Record
 from bscrit.sweep.evidence import apart, lane_of
-from bscrit.sweep.law import Known, Place, law
 from bscrit.sweep.tune import (
     OWN_ERROR,
     Infeasible,

@@ -10,15 +10,16 @@ from pathlib import Path
 import numpy as np
 
 from bscrit.crossing import CONVENTION
+from bscrit.order import Order
 from bscrit.preflight import Preflight
-from bscrit.record import Order, Record
+from bscrit.record import Record
 from bscrit.spec import Spec
 from bscrit.sweep.auto import active, choose
 from bscrit.sweep.drive import Outcome
 from bscrit.sweep.plan import asked_for
 from bscrit.sweep.progress import best, duration, short
 from bscrit.trial import Status
-from bscrit.units import plural
+from bscrit.words import plural
 
 ORDER: tuple[Status, ...] = ("reached", "stopped", "exhausted", "diverged", "failed", "running")
 

@@ -1,7 +1,7 @@
 """The learning rate at one batch size: which rates to try next, or which one it is.
 
 Lanes of one seed race at several rates. A best lane at an edge extends the rates, unless the law of the other
-batch sizes (law.py) says that the best rate lies on the inner side and the slope does not contradict. The rate
+batch sizes (rate_law.py) says that the best rate lies on the inner side and the slope does not contradict. The rate
 is settled when the best lane has neighbours on both sides, at most sqrt(2) away, and one of them is no more than
 a few per cent slower: at large batch the steps fall like 1/lr up to a cliff, a tent that a wide spacing would
 miss. Then a parabola in (ln rate, ln steps) interpolates, and the law pulls it as far as that costs little.
@@ -21,7 +21,7 @@ from typing import Literal
 
 import numpy as np
 
-from bscrit.sweep.law import SURE, Place
+from bscrit.rate_law import SURE, Place
 
 Kind = Literal["met", "slow", "diverged", "exhausted"]
 SPACING = math.sqrt(2)

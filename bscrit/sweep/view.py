@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Protocol
 
+from bscrit.order import Cohort
 from bscrit.record import Record
 from bscrit.spec import Spec
-from bscrit.sweep.cohort import Cohort
 from bscrit.sweep.progress import Row, best, duration, rows, seconds_left, short
 
 LINE_SECONDS = 30.0

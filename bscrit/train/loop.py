@@ -14,20 +14,20 @@ from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
+from bscrit.cohort.judge import evaluation_after, judge
+from bscrit.cohort.pace import Pace
+from bscrit.cohort.peers import Mates, Shard
+from bscrit.cohort.trial_writer import OpenTrial, sync, write
 from bscrit.curve import curve_line
+from bscrit.engine.lanes import Lanes
+from bscrit.engine.replay import replay_of
+from bscrit.engine.schedule import factor
+from bscrit.engine.workload import Workload
 from bscrit.errors import UserError
 from bscrit.noise import FrozenNoise, frozen_lines, noise_line
 from bscrit.record import end
 from bscrit.train import checkpoint
-from bscrit.train.judge import evaluation_after, judge
-from bscrit.train.lanes import Lanes
-from bscrit.train.mates import Mates, Shard
 from bscrit.train.noise import FROZEN_STEPS, Gauge
-from bscrit.train.open_trial import OpenTrial, sync, write
-from bscrit.train.pace import Pace
-from bscrit.train.replay import replay_of
-from bscrit.train.schedule import factor
-from bscrit.train.workload import Workload
 
 T = TypeVar("T")
 CHECKPOINT_SECONDS = 20.0

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bscrit.engine.lanes import Lanes, cut, restored
+from bscrit.engine.streams import stacked, tensors_of
 from bscrit.errors import UserError
 from bscrit.measure.examples import Examples
 from bscrit.measure.frozen import BLOCKS, measure_frozen
@@ -20,9 +22,7 @@ from bscrit.measure.metrics import Metric, adam, hessian, identity
 from bscrit.measure.nests import map_tensors
 from bscrit.measure.sums import Sums
 from bscrit.noise import FrozenNoise
-from bscrit.record import Measurement
-from bscrit.train.batching import stacked, tensors_of
-from bscrit.train.lanes import Lanes, cut, restored
+from bscrit.order import Measurement
 
 FRESH = 1_000_000_007  # added to a seed once or twice: below 2^32, as some generators want
 MOST_SIZES = 10_000_000

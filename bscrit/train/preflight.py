@@ -12,15 +12,15 @@ import numpy as np
 import torch
 
 import bscrit
+from bscrit.engine.lanes import Lanes
+from bscrit.engine.loading import fingerprint, load_workload
+from bscrit.engine.replay import Replay, replayable
+from bscrit.engine.seeding import seeded
+from bscrit.engine.self_test import accumulation_test, choose_backend, self_test
+from bscrit.engine.streams import tensors_of
+from bscrit.engine.workload import Workload
 from bscrit.errors import UserError
 from bscrit.preflight import Preflight
-from bscrit.train.batching import tensors_of
-from bscrit.train.lanes import Lanes
-from bscrit.train.loading import fingerprint, load_workload
-from bscrit.train.replay import Replay, replayable
-from bscrit.train.seeding import seeded
-from bscrit.train.selftest import accumulation_test, choose_backend, self_test
-from bscrit.train.workload import Workload
 
 _LANES_TIMED = 6
 _TESTED = 64

@@ -9,8 +9,8 @@ leave or died, it leaves a checkpoint and goes.
     {"call": "prepare", "request": {...}}                           ->  {"prepared": true}
     {"call": "train", "folders": ["results/x/trials/b4-...", ...]}  ->  {"done": true, ...}
 
-For a cohort on several workers the request says which lanes are this one's, too (mates.py). The answer tells how
-fast they were (pace.py).
+For a cohort on several workers the request says which lanes are this one's, too (cohort/peers.py). The answer tells how
+fast they were (cohort/pace.py).
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import torch
 
+from bscrit.cohort.pace import Pace
+from bscrit.cohort.peers import Shard
+from bscrit.engine.lanes import tune_allocator
+from bscrit.engine.loading import load_workload
+from bscrit.engine.workload import Workload
 from bscrit.errors import UserError
 from bscrit.record import read_record
-from bscrit.train.lanes import tune_allocator
-from bscrit.train.loading import load_workload
 from bscrit.train.loop import train
-from bscrit.train.mates import Shard
-from bscrit.train.pace import Pace
 from bscrit.train.preflight import preflight, resolve_device, versions, warm_up
-from bscrit.train.workload import Workload
 
 GRACE_SECONDS = 2.0
 _workloads: dict[str, Workload] = {}

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from bscrit.engine.seeding import generator, seeded
+from bscrit.engine.streams import ExampleStream
+from bscrit.engine.workload import Workload
 from bscrit.errors import UserError, nearest
-from bscrit.train.batching import ExampleStream
-from bscrit.train.seeding import generator, seeded
-from bscrit.train.workload import Workload
 
 MODELS = ("mlp", "cnn")
 

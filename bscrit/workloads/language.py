@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from bscrit.engine.seeding import seeded
+from bscrit.engine.streams import ExampleStream
+from bscrit.engine.workload import Workload
 from bscrit.errors import UserError
-from bscrit.train.batching import ExampleStream
-from bscrit.train.seeding import seeded
-from bscrit.train.workload import Workload
 
 VOCABULARY = 256
 """Tokens are bytes."""

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bscrit.train.seeding import generator
-from bscrit.train.workload import Workload
+from bscrit.engine.seeding import generator
+from bscrit.engine.workload import Workload
 from bscrit.workloads import exact
 
 

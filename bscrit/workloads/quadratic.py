@@ -11,8 +11,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from bscrit.train.seeding import generator
-from bscrit.train.workload import Workload
+from bscrit.engine.seeding import generator
+from bscrit.engine.workload import Workload
 from bscrit.workloads.exact import NoisyQuadratic, power_law
 
 _STEPS_AT_ONCE = 64

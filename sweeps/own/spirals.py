@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bscrit.train.seeding import generator, seeded
-from bscrit.train.workload import Workload
+from bscrit.engine.seeding import generator, seeded
+from bscrit.engine.workload import Workload
 
 
 class Spirals(Workload):

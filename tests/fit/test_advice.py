@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from bscrit.errors import UserError
+from bscrit.estimate import Estimate
 from bscrit.fit.advice import StepCost, StepTime, advise, fastest_batch_size, overheads, step_cost
-from bscrit.fit.result import Estimate, Fit
+from bscrit.fit.result import Fit
 
 B_CRIT, S_MIN = 100.0, 1000.0
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from bscrit.errors import UserError
+from bscrit.estimate import Estimate
 from bscrit.fit.baseline import moved, parse_baseline, read_baseline
 from bscrit.fit.report import to_dict
-from bscrit.fit.result import Estimate, Fit, Report
+from bscrit.fit.result import Fit, Report
 
 NONE = Estimate(None)
 

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from bscrit.crossing import Crossing
+from bscrit.estimate import Estimate
 from bscrit.fit.caveats import CODES, with_noise_caveats
 from bscrit.fit.core import fit_crossings, fit_family
 from bscrit.fit.crossings import Evidence, families
-from bscrit.fit.result import Estimate, NoiseComparison, NoiseWindows
+from bscrit.fit.result import NoiseComparison, NoiseWindows
 
 SIZES = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 

@@ -9,7 +9,8 @@ from bscrit.crossing import Crossing, meet
 from bscrit.curve import Curve
 from bscrit.fit.crossings import Evidence, Family, families, from_records
 from bscrit.fit.frontier import choose, rows_of
-from bscrit.record import Order, Record
+from bscrit.order import Order
+from bscrit.record import Record
 from bscrit.trial import Trial
 
 

@@ -7,10 +7,10 @@ import pytest
 from frontiers import Design, simulate
 
 from bscrit.crossing import Crossing
+from bscrit.estimate import Estimate
 from bscrit.fit.core import fit_crossings
 from bscrit.fit.hyperbola import fit_hyperbola
 from bscrit.fit.identify import Answer, answer, judge
-from bscrit.fit.result import Estimate
 from bscrit.fit.robust import belongs
 from bscrit.fit.sample import summarise
 

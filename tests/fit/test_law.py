@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from bscrit.errors import UserError
+from bscrit.estimate import Estimate
 from bscrit.fit.law import fit_law
-from bscrit.fit.result import Estimate, Fit
+from bscrit.fit.result import Fit
 
 
 def fit(b_crit: float | None, target: float | None = None, width: float = 1.2) -> Fit:

@@ -10,10 +10,11 @@ import jsonschema
 import pytest
 
 from bscrit.crossing import Crossing
+from bscrit.estimate import Estimate
 from bscrit.fit.caveats import CODES
 from bscrit.fit.core import fit_crossings
 from bscrit.fit.report import crossings_csv, frontier_csv, markdown, schema, shown, table, title, to_dict
-from bscrit.fit.result import Estimate, Report
+from bscrit.fit.result import Report
 
 SIZES = [64 * 2**i for i in range(9)]
 STEPS = [46000, 23000, 13282, 7000, 3840, 2528, 1917, 1600, 1600]
@@ -127,7 +128,7 @@ def test_frontier_csv():
 
 
 def test_crossings_csv_is_read_back(tmp_path):
-    from bscrit.fit.reading.table import read_table
+    from bscrit.tables.table import read_table
 
     written = REPORTS["some censored"]
     path = tmp_path / "crossings.csv"

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from bscrit.curve import Curve, Floats
+from bscrit.estimate import Estimate
 from bscrit.fit.result import (
-    Estimate,
     Fit,
     Forecast,
     FrozenScale,
@@ -23,7 +23,8 @@ from bscrit.fit.result import (
     Verdict,
 )
 from bscrit.noise import FrozenNoise, NoiseSamples
-from bscrit.record import Order, Record, Role
+from bscrit.order import Order, Role
+from bscrit.record import Record
 from bscrit.trial import Status, Trial
 
 ZHANG_SIZES = tuple(64 * 2**i for i in range(9))

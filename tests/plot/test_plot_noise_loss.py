@@ -18,7 +18,8 @@ from plotted import (
     named,
 )
 
-from bscrit.fit.result import Estimate, FrozenScale, Growth, Verdict
+from bscrit.estimate import Estimate
+from bscrit.fit.result import FrozenScale, Growth, Verdict
 from bscrit.plot import style
 from bscrit.plot.noise_loss import losses, noise_loss
 from bscrit.record import Record

@@ -19,7 +19,7 @@ from plotted import (
     tick_texts,
 )
 
-from bscrit.fit.result import Estimate
+from bscrit.estimate import Estimate
 from bscrit.plot import style
 from bscrit.plot.steps import steps
 

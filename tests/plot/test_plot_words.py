@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from plotted import NOTHING, make_fit
 
-from bscrit.fit.result import Estimate, Verdict
+from bscrit.estimate import Estimate
+from bscrit.fit.result import Verdict
 from bscrit.plot import words
 
 

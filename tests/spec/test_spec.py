@@ -203,7 +203,7 @@ class TestReading:
     def test_a_class_in_an_installed_package_is_not_imported(self, tmp_path):
         code = (
             "import sys; from bscrit.spec import read_spec;"
-            f"read_spec({str(self.write(tmp_path))!r}, ['workload.use=bscrit.train.workload:Workload']);"
+            f"read_spec({str(self.write(tmp_path))!r}, ['workload.use=bscrit.engine.workload:Workload']);"
             "assert not {'torch', 'pandas', 'scipy', 'matplotlib', 'bscrit.train'} & set(sys.modules)"
         )
         subprocess.run([sys.executable, "-c", code], check=True)

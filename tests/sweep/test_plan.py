@@ -10,7 +10,8 @@ from simulated import FACTS, sweep, train
 
 from bscrit.crossing import meet
 from bscrit.curve import Curve
-from bscrit.record import Order, Record
+from bscrit.order import Order
+from bscrit.record import Record
 from bscrit.sweep.plan import asked_for, plan
 from bscrit.sweep.size import CAP, MAX_RETREATS, RETREAT, SEARCH_SEED, BatchSize
 from bscrit.sweep.tune import Tuned

@@ -10,10 +10,9 @@ import pytest
 from forked import Forked
 from inprocess import InProcess, Silent, small_spec
 
-from bscrit.record import Order
+from bscrit.order import Cohort, Order
 from bscrit.sweep import drive as driving
 from bscrit.sweep import shards as module
-from bscrit.sweep.cohort import Cohort
 from bscrit.sweep.drive import drive
 from bscrit.sweep.shards import Paces, names, share_out
 from bscrit.trial import Trial

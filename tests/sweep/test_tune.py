@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from bscrit.sweep.law import Place
+from bscrit.rate_law import Place
 from bscrit.sweep.tune import (
     CAUTION,
     GIVE,

@@ -13,7 +13,8 @@ import pytest
 from cohorts import ORDER, SETTINGS, begun, told, workload
 from own import write_module
 
-from bscrit.record import Order, begin, read_record
+from bscrit.order import Order
+from bscrit.record import begin, read_record
 from bscrit.train import worker
 from bscrit.train.loop import train
 from bscrit.trial import Trial

@@ -7,9 +7,9 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
+from bscrit.engine.lanes import Lanes
+from bscrit.engine.self_test import accumulation_test, self_test
 from bscrit.errors import UserError
-from bscrit.train.lanes import Lanes
-from bscrit.train.selftest import accumulation_test, self_test
 from bscrit.workloads.classifier import Classifier
 
 SGD = {"use": "sgd", "momentum": 0.9}

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.func import functional_call, stack_module_state, vmap
 
+from bscrit.engine.lanes import Lanes
+from bscrit.engine.self_test import accumulation_test, self_test
 from bscrit.errors import UserError
-from bscrit.train.lanes import Lanes
-from bscrit.train.selftest import accumulation_test, self_test
 from bscrit.workloads.language import Language, _standard_library
 
 ADAM = {"use": "adam"}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from bscrit.train.lanes import Lanes
+from bscrit.engine.lanes import Lanes
 from bscrit.workloads.least_squares import LeastSquares
 
 

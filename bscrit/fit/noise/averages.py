@@ -19,8 +19,9 @@ from math import exp, hypot, log, sqrt
 import numpy as np
 
 from bscrit.curve import Floats
+from bscrit.estimate import Estimate
 from bscrit.fit.noise.windows import Runs, Window, last_window, windows
-from bscrit.fit.result import Estimate, Forecast, NoiseWindows
+from bscrit.fit.result import Forecast, NoiseWindows
 from bscrit.noise import NoiseScale, noise_scale
 
 START, END = 0.02, 0.2  # shares of the steps to the target

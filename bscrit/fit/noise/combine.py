@@ -13,7 +13,7 @@ from math import exp, log, sqrt
 import numpy as np
 
 from bscrit.curve import Floats
-from bscrit.fit.result import Estimate
+from bscrit.estimate import Estimate
 
 NORMAL = 1.96  # quantile of the intervals
 SMALLEST = 1e-12  # a variance: exact numbers still weigh against one another

@@ -15,6 +15,7 @@ from math import exp, log
 
 import numpy as np
 
+from bscrit.estimate import Estimate
 from bscrit.fit.caveats import with_noise_caveats
 from bscrit.fit.noise.averages import along, end_of, forecast, ratio, start_of
 from bscrit.fit.noise.combine import NORMAL, pooled
@@ -22,7 +23,7 @@ from bscrit.fit.noise.frozen import frozen_scales
 from bscrit.fit.noise.growth import growth
 from bscrit.fit.noise.verdict import judged, said
 from bscrit.fit.noise.windows import Runs
-from bscrit.fit.result import Estimate, Fit, NoiseComparison, NoiseWindows, Point
+from bscrit.fit.result import Fit, NoiseComparison, NoiseWindows, Point
 from bscrit.noise import samples_of
 from bscrit.record import Record
 from bscrit.trial import Trial

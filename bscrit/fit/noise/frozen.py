@@ -9,8 +9,9 @@ from math import exp, isfinite, sqrt
 import numpy as np
 
 from bscrit.curve import Floats
+from bscrit.estimate import Estimate
 from bscrit.fit.noise.averages import estimated, quantile
-from bscrit.fit.result import Estimate, FrozenScale
+from bscrit.fit.result import FrozenScale
 from bscrit.noise import MIN_SAMPLES, FrozenNoise, NoiseScale
 from bscrit.record import Record
 

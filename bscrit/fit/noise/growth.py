@@ -15,10 +15,11 @@ from math import exp, log, sqrt
 import numpy as np
 
 from bscrit.curve import Curve, Floats
+from bscrit.estimate import Estimate
 from bscrit.fit.noise.averages import average, over_progress, quantile
 from bscrit.fit.noise.combine import fit_line, variance
 from bscrit.fit.noise.windows import ALWAYS, Runs, windows
-from bscrit.fit.result import Estimate, Growth
+from bscrit.fit.result import Growth
 
 FEWEST = 4
 NARROWEST = 1.5  # ratio of the losses

@@ -17,8 +17,8 @@ from bscrit.files import readable
 from bscrit.fit.noise.compare import compare, in_order, noted
 from bscrit.fit.noise.windows import Runs
 from bscrit.fit.result import Fit, NoiseComparison, Report
-from bscrit.fit.words import number, size
 from bscrit.noise import HEADER, NoiseSamples, read_noise
+from bscrit.words import number, size
 
 SAME = 0.01  # of a batch size
 Meters = Mapping[str, Mapping[float, Sequence[NoiseSamples]]]

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from bscrit.fit.result import Estimate, Fit, NoiseComparison, NoiseWindows
-from bscrit.fit.words import interval, number, scale_name, shown, size, sizes
-from bscrit.fit.words import plural as counted
-from bscrit.units import plural
+from bscrit.estimate import Estimate
+from bscrit.fit.result import Fit, NoiseComparison, NoiseWindows
+from bscrit.words import counted, interval, number, plural, scale_name, shown, size, sizes
 
 UNRESOLVED = "not resolved"
 NO_FIT = "there is no B_crit to compare with: `bscrit fit TABLE --noise noise.csv` sets both side by side"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from math import log
 
-from bscrit.fit.result import Estimate, NoiseVerdict
-from bscrit.fit.words import number, scale_name
+from bscrit.estimate import Estimate
+from bscrit.fit.result import NoiseVerdict
+from bscrit.words import number, scale_name
 
 SAME_ORDER = 3.0
 PUBLISHED = "in published tasks it is 0.05 to 8 times B_crit (McCandlish et al. 2018, table 1)"

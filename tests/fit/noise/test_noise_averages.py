@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from toy_runs import TOY, grid, progress, runs, sampled, scales
 
+from bscrit.estimate import Estimate
 from bscrit.fit.noise.averages import (
     along,
     average,
@@ -19,7 +20,6 @@ from bscrit.fit.noise.averages import (
     start_of,
 )
 from bscrit.fit.noise.windows import Runs, windows
-from bscrit.fit.result import Estimate
 from bscrit.noise import NoiseSamples
 from bscrit.workloads.exact import ToyTrainer, power_law
 

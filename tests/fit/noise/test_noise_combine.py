@@ -7,8 +7,8 @@ from math import exp, log
 import numpy as np
 import pytest
 
+from bscrit.estimate import Estimate
 from bscrit.fit.noise.combine import fit_line, pooled
-from bscrit.fit.result import Estimate
 
 
 def about(value: float, error: float) -> Estimate:

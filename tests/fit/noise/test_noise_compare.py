@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from toy_runs import TOY, fit, grid, records, runs, sampled
 
+from bscrit.estimate import Estimate
 from bscrit.fit.noise.compare import with_noise
 from bscrit.fit.noise.verdict import judged, said
 from bscrit.fit.noise.windows import Runs
-from bscrit.fit.result import Estimate
 from bscrit.noise import FrozenNoise
-from bscrit.record import Measurement, Record
+from bscrit.order import Measurement
+from bscrit.record import Record
 
 SIZES = (16, 64, 256)
 

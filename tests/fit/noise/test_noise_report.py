@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from toy_runs import TOY, fit, grid, records, runs, sampled
 
+from bscrit.estimate import Estimate
 from bscrit.fit.noise.compare import with_noise
 from bscrit.fit.noise.windows import Runs
 from bscrit.fit.report import markdown, schema, table, to_dict
-from bscrit.fit.result import Estimate, FrozenScale, Report
+from bscrit.fit.result import FrozenScale, Report
 
 SIZES = (16, 64, 256)
 

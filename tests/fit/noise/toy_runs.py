@@ -12,10 +12,12 @@ from collections.abc import Callable
 import numpy as np
 
 from bscrit.curve import Curve
+from bscrit.estimate import Estimate
 from bscrit.fit.noise.windows import Runs
-from bscrit.fit.result import Estimate, Fit, Point
+from bscrit.fit.result import Fit, Point
 from bscrit.noise import NoiseSamples
-from bscrit.record import Measurement, Order, Record
+from bscrit.order import Measurement, Order
+from bscrit.record import Record
 from bscrit.trial import Trial
 from bscrit.workloads.exact import ToyTrainer
 

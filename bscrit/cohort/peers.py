@@ -1,0 +1,118 @@
+"""Shards: one cohort on several workers, each of which trains some of its lanes, its shard.
+
+    {"call": "train", "folders": [a, b, c], "own": [0, 2], "stamps": [[...], [...], null]}
+
+Every shard judges all lanes, so that each lane ends where it would have ended on one worker: the judge is a
+pure function of their curves up to the present evaluation, and all lanes share their evaluation steps. What a
+shard lacks are the curves of its mates, the lanes of the other shards. It reads them from their folders, and
+at every evaluation waits until each mate has been evaluated there, too, or has ended before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from bscrit.cohort.judge import Ending
+from bscrit.cohort.trial_writer import OpenTrial, Rows
+from bscrit.files import stamp, whole_json
+
+SHORTEST_SECONDS = 0.0002
+LONGEST_SECONDS = 0.005
+SHARE = 0.1  # of the time waited so far: a long wait is not made much longer by sleeping through its end
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The lanes of a cohort that one worker trains.
+
+    Attributes:
+        own: their places in the cohort.
+        stamps: for each lane of the cohort what identified its curve.csv before any shard began, None where
+            there was none: until that changes, the file is of an earlier run.
+    """
+
+    own: tuple[int, ...]
+    stamps: tuple[tuple[int, ...] | None, ...]
+
+    @classmethod
+    def of(cls, request: Mapping[str, Any]) -> Shard | None:
+        """What a request says, None for a cohort that is not split."""
+        if "own" not in request:
+            return None
+        stamps = (None if before is None else tuple(before) for before in request["stamps"])
+        return cls(tuple(request["own"]), tuple(stamps))
+
+
+class Mates:
+    """The lanes of other shards that have not ended; their curves and endings are kept up to date here."""
+
+    def __init__(self, lanes: Sequence[OpenTrial], shard: Shard, files: contextlib.ExitStack) -> None:
+        pairs = zip(lanes, shard.stamps, strict=True)
+        self._all = [
+            _Mate(lane, before, files)
+            for place, (lane, before) in enumerate(pairs)
+            if place not in shard.own and lane.ending is None
+        ]
+
+    @property
+    def live(self) -> bool:
+        return any(mate.lane.ending is None for mate in self._all)
+
+    def wait(self, step: int, leave: Callable[[], bool]) -> bool:
+        """Wait until it is known of every mate how it stands at this evaluation; False when told to leave."""
+        began = time.monotonic()
+        for mate in self._all:
+            while not mate.known(step):
+                if leave():
+                    return False
+                waited = time.monotonic() - began
+                time.sleep(min(max(SHARE * waited, SHORTEST_SECONDS), LONGEST_SECONDS))
+        return True
+
+
+class _Mate:
+    """A lane that another worker trains."""
+
+    def __init__(self, lane: OpenTrial, before: tuple[int, ...] | None, files: contextlib.ExitStack) -> None:
+        self.lane = lane
+        self._path = lane.folder / "curve.csv"
+        self._status = str(lane.folder / "status.json")
+        self._before = before
+        self._files = files
+        self._curve: IO[bytes] | None = None
+        self._torn = b""
+        lane.rows = Rows()
+
+    def known(self, step: int) -> bool:
+        """Whether its row at this evaluation is here, or it has ended before."""
+        if self.lane.ending is not None or self._read(step):
+            return True
+        ended = whole_json(Path(self._status)) if os.path.exists(self._status) else None  # noqa: PTH110 (quick)
+        # What it wrote before it ended counts: a lane that fails after this evaluation was alive at it.
+        if ended is None or self._read(step):
+            return ended is not None
+        # Mostly an exception of its own, which no curve tells.
+        self.lane.ending = Ending(ended["status"], str(ended["reason"]))
+        return True
+
+    def _read(self, step: int) -> bool:
+        """Take in what was appended, and say whether it goes as far as `step`."""
+        if self.lane.rows.last >= step:
+            return True
+        if self._curve is None:
+            if stamp(self._path) in (None, self._before):
+                return False  # its worker has not begun
+            self._curve = self._files.enter_context(self._path.open("rb"))
+        *lines, self._torn = (self._torn + self._curve.read()).split(b"\n")
+        for line in lines:
+            with contextlib.suppress(ValueError, IndexError):  # the header, or a line that is torn
+                cells = line.split(b",")
+                at, examples, loss, seconds = (float(cells[place]) for place in (0, 1, 2, 5))
+                self.lane.rows.add(at, examples, loss, seconds)
+        return self.lane.rows.last >= step

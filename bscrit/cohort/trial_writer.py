@@ -1,0 +1,127 @@
+"""A trial's folder while its worker trains: its streams, cut back to where the run goes on, and its end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import traceback
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from bscrit.cohort.judge import Ending
+from bscrit.curve import EMPTY, HEADER, Curve, Floats
+from bscrit.files import explaining, whole_lines, write_text
+from bscrit.noise import FROZEN_HEADER
+from bscrit.noise import HEADER as NOISE_HEADER
+from bscrit.order import Order
+from bscrit.record import end, read_record
+from bscrit.trial import Trial
+
+
+@dataclass
+class OpenTrial:
+    """One trial's folder while it is open."""
+
+    folder: Path
+    trial: Trial
+    order: Order
+    ending: Ending | None = None
+    rows: Rows = field(default_factory=lambda: Rows())
+    curve_file: IO[str] | None = None
+    noise_file: IO[str] | None = None
+    frozen_file: IO[str] | None = None
+
+    @classmethod
+    def read(cls, folder: Path) -> OpenTrial:
+        record = read_record(folder)
+        assert record is not None, "the sweep begins a folder before it hands it over"
+        lane = cls(folder, record.trial, record.order)
+        lane.ending = Ending(record.status, record.reason) if record.finished else None
+        lane.rows = Rows(record.curve)
+        return lane
+
+    def begin(self, step: int, files: contextlib.ExitStack) -> None:
+        """Open the streams, cut back to what was known before update number `step`."""
+        self.rows = Rows(self.rows.until(step))
+        self.curve_file = files.enter_context(stream(self.folder / "curve.csv", HEADER, step))
+        if self.order.noise is not None:
+            self.noise_file = files.enter_context(stream(self.folder / "noise.csv", NOISE_HEADER, step - 1))
+            if self.order.noise.losses:
+                self.frozen_file = files.enter_context(
+                    stream(self.folder / "frozen.csv", FROZEN_HEADER, step)
+                )
+
+    def fail(self, error: Exception) -> None:
+        """Close the folder after an exception of this lane's own."""
+        self.ending = Ending("failed", f"{type(error).__name__}: {error}")
+        with explaining(self.folder), (self.folder / "log.txt").open("a", encoding="utf-8") as log:
+            log.writelines(traceback.format_exception(error))
+        end(self.folder, self.ending.status, self.ending.reason, {})
+
+
+class Rows:
+    """The evaluations of a run that goes on: a curve that grows, of which parts are views and not copies."""
+
+    def __init__(self, curve: Curve = EMPTY) -> None:
+        self._table = np.empty((4, 2 * len(curve) + 64))
+        self._count = len(curve)
+        columns = (curve.steps, curve.examples, curve.loss, curve.seconds)
+        for row, column in zip(self._table, columns, strict=True):
+            row[: self._count] = column
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, step: float, examples: float, loss: float, seconds: float) -> None:
+        """Append an evaluation later than those there are."""
+        if self._count == self._table.shape[1]:
+            self._table = np.concatenate([self._table, np.empty_like(self._table)], axis=1)
+        self._table[:, self._count] = (step, examples, loss, seconds)
+        self._count += 1
+
+    def until(self, step: float) -> Curve:
+        """The curve up to and including `step`."""
+        count = self._count
+        if self.last > step:
+            count = int(np.searchsorted(self._table[0, :count], step, side="right"))
+        return Curve(*self._table[:, :count])
+
+    @property
+    def losses(self) -> Floats:
+        return self._table[2, : self._count]
+
+    @property
+    def last(self) -> float:
+        """The last step, -1 where there is none yet."""
+        return float(self._table[0, self._count - 1]) if self._count else -1.0
+
+
+@contextlib.contextmanager
+def stream(path: Path, header: str, step: float) -> Any:
+    """A file to append to, holding the header and its whole lines up to `step`."""
+    kept = [line for line in whole_lines(path)[1:] if _step(line) <= step]
+    write_text(path, "\n".join([header, *kept]) + "\n")
+    with path.open("a", buffering=1, encoding="utf-8") as opened:
+        yield opened
+
+
+def write(file: IO[str] | None, line: str, path: Path) -> None:
+    assert file is not None
+    with explaining(path):
+        file.write(line)
+
+
+def sync(file: IO[str] | None) -> None:
+    if file is not None:
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _step(line: str) -> float:
+    try:
+        return float(line.partition(",")[0])
+    except ValueError:
+        return float("inf")

@@ -1,0 +1,1 @@
+"""Lanes of a class workload, trained side by side: vectorised, or one after the other."""

@@ -1,0 +1,291 @@
+"""Lanes: K runs of one batch size that train in lockstep on one device.
+
+    lanes = Lanes(Quadratic(), seeds=[0, 0], lrs=[0.1, 0.2], batch_size=16, optimizer={"use": "sgd"})
+    for step in range(100):
+        lanes.step(step, factor(schedule, step, 16))
+    lanes.evaluate()    # (2,) losses
+
+On the CPU a lane's numbers don't depend, to the last bit, on how many lanes there are, on its place among
+them, or on what happens in the others (with batch norm in "vmap", and on a GPU: to rounding).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from bscrit.engine.backends import make_backend
+from bscrit.engine.optimizers import StackedOptimizer
+from bscrit.engine.precision import computing_in, set_products, storage
+from bscrit.engine.replay import Replay, replay_of
+from bscrit.engine.seeding import seeded, seeding
+from bscrit.engine.stacks import Stack, joined, laid_out_as, rows_of
+from bscrit.engine.streams import moved, parts_of, tensors_of
+from bscrit.engine.workload import Workload
+from bscrit.errors import UserError
+
+
+class Lanes:
+    """Trials that differ in seed and learning rate.
+
+    Args:
+        workload: prepared for the device.
+        seeds, lrs: (K,) of each lane; lanes of one seed see the same batches.
+        batch_size: in the workload's unit.
+        optimizer: resolved settings, see `bscrit.engine.optimizers`.
+        backend: "vmap" or "loop", see `bscrit.engine.backends`.
+        dtype: what is computed in, see `bscrit.engine.precision`.
+        micro_batch: larger batches are accumulated from parts of this size; None for never.
+        replay: recordings of steps and evaluations; those of the workload by default.
+
+    Attributes:
+        micro_batch: as given, or smaller once the device ran out of memory (the batch never shrinks).
+        stack, engine, optimizer: the tensors, how their gradients are computed, and their updates.
+        which: (K,) for each lane the place of its batch among those of the distinct seeds.
+    """
+
+    stack: Stack
+    which: list[int]
+
+    def __init__(
+        self,
+        workload: Workload,
+        *,
+        seeds: Sequence[int],
+        lrs: Sequence[float],
+        batch_size: int,
+        optimizer: Mapping[str, Any],
+        backend: str = "vmap",
+        device: str = "cpu",
+        dtype: str = "float32",
+        micro_batch: int | None = None,
+        replay: Replay | None = None,
+    ) -> None:
+        if len(seeds) != len(lrs) or not seeds:
+            raise ValueError(f"{len(seeds)} seeds and {len(lrs)} rates: each lane needs one of both")
+        self.batch_size = batch_size
+        self.micro_batch = micro_batch
+        self.device = torch.device(device)
+        self.dtype = storage(dtype)
+        set_products(dtype)
+        self.workload = computing_in(workload, dtype, self.device)
+        self.optimizer = StackedOptimizer(optimizer, lrs)
+        self._replay = replay or replay_of(workload, dtype, device)
+        self.engine = make_backend(backend, self.workload, seeds, self._model, self._replay)
+        self._laid_out = False
+        self._bind(self._initial(seeds), range(len(seeds)))
+
+    def __len__(self) -> int:
+        return len(self.stack.seeds)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return self.stack.seeds
+
+    @property
+    def lrs(self) -> tuple[float, ...]:
+        """Learning rates at full strength."""
+        return tuple(self.optimizer.lrs.tolist())
+
+    @property
+    def backend(self) -> str:
+        return self.engine.name
+
+    @property
+    def parameters(self) -> Mapping[str, Tensor]:
+        """Trainable parameters by name, [K, ...]; not copies."""
+        return {name: tensor.detach() for name, tensor in self.stack.parameters.items()}
+
+    @property
+    def buffers(self) -> Mapping[str, Tensor]:
+        """Buffers and frozen parameters by name, [K, ...]; not copies."""
+        return self.stack.buffers
+
+    def step(self, step: int, factor: float) -> None:
+        """Apply update number `step` (from 0) to every lane, with rates `factor * lrs`."""
+        gradients = self.mean_gradients(self.batches(step), self.batch_size, step)
+        if not self._laid_out:
+            stacks = zip(self.stack.parameters.items(), gradients, strict=True)
+            self.stack.parameters = {
+                name: laid_out_as(stack, like).requires_grad_() for (name, stack), like in stacks
+            }
+            self._bind(self.stack, range(len(self)))
+            self._laid_out = True
+        parameters = list(self.stack.parameters.values())
+        self.optimizer.step(parameters, gradients, factor)
+
+    def gradients(self, step: int) -> dict[str, Tensor]:
+        """What `step` would update with, by name, [K, ...]; buffers stay as they are."""
+        with restored(self.stack.buffers):
+            gradients = self.mean_gradients(self.batches(step), self.batch_size, step)
+        return dict(zip(self.stack.parameters, gradients, strict=True))
+
+    def evaluate(self) -> NDArray[np.float64]:
+        """The loss on the evaluation set, (K,); changes neither parameters nor buffers nor random state."""
+        return self.engine.evaluate().double().cpu().numpy()
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Drop every lane but these; the others go on as they would have."""
+        self.optimizer.keep(rows)
+        self._bind(self._selected(rows), rows)
+
+    def state_dict(self, rows: Sequence[int] | None = None) -> dict[str, Any]:
+        """A copy of all that these lanes (default: all) need to go on bit for bit, with memory order.
+
+        Tensors, numbers and strings only: torch.load with weights_only=True reads it.
+        """
+        rows = range(len(self)) if rows is None else rows
+        stack = self._selected(rows)
+        return {
+            "backend": self.backend,
+            "micro_batch": self.micro_batch,
+            "laid_out": self._laid_out,
+            "seeds": list(stack.seeds),
+            "parameters": {name: tensor.detach() for name, tensor in stack.parameters.items()},
+            "buffers": stack.buffers,
+            "optimizer": self.optimizer.state_dict(rows),
+        }
+
+    def load_state_dict(self, *states: Mapping[str, Any]) -> None:
+        """Go on from saved lanes, one state or several; these lanes replace those there were.
+
+        Raises:
+            ValueError: states saved at different numbers of updates, which can't train in lockstep.
+        """
+        self.optimizer.load_state_dicts([state["optimizer"] for state in states], self.device)
+        tensors = {
+            kind: {
+                name: joined([state[kind][name].to(self.device) for state in states])
+                for name in states[0][kind]
+            }
+            for kind in ("parameters", "buffers")
+        }
+        seeds = tuple(seed for state in states for seed in state["seeds"])
+        for tensor in tensors["parameters"].values():
+            tensor.requires_grad_()
+        sizes = [state["micro_batch"] for state in states if state["micro_batch"] is not None]
+        self.micro_batch = min(sizes) if sizes else None
+        self._laid_out = all(state["laid_out"] for state in states)
+        self.engine = make_backend(self.backend, self.workload, seeds, self._model, self._replay)
+        self._bind(Stack(seeds, **tensors), range(len(seeds)))
+
+    def _initial(self, seeds: Sequence[int]) -> Stack:
+        models = {seed: self._model(seed) for seed in dict.fromkeys(seeds)}
+        kinds: dict[bool, dict[str, Tensor]] = {True: {}, False: {}}
+        for name, parameter in models[seeds[0]].named_parameters():
+            rows = [dict(models[seed].named_parameters())[name].detach() for seed in seeds]
+            kinds[parameter.requires_grad][name] = torch.stack(rows).requires_grad_(parameter.requires_grad)
+        for name, _ in models[seeds[0]].named_buffers():
+            kinds[False][name] = torch.stack([dict(models[seed].named_buffers())[name] for seed in seeds])
+        if not kinds[True]:
+            raise UserError(
+                f"{type(self.workload).__name__}.model", "has no parameters that require a gradient"
+            )
+        return Stack(tuple(seeds), kinds[True], kinds[False])
+
+    def _model(self, seed: int) -> nn.Module:
+        with seeded(self.device, seed):
+            return self.workload.model(seed).to(device=self.device, dtype=self.dtype)
+
+    def _bind(self, stack: Stack, rows: Sequence[int]) -> None:
+        self.stack = stack
+        distinct = list(dict.fromkeys(stack.seeds))
+        self.which = [distinct.index(seed) for seed in stack.seeds]
+        self._distinct = distinct
+        self.engine.bind(stack, rows)
+
+    def _selected(self, rows: Sequence[int]) -> Stack:
+        parameters = {n: rows_of(t, rows).requires_grad_() for n, t in self.stack.parameters.items()}
+        buffers = {name: rows_of(tensor, rows) for name, tensor in self.stack.buffers.items()}
+        return Stack(tuple(self.stack.seeds[row] for row in rows), parameters, buffers)
+
+    def batches(self, step: int, size: int | None = None, apart: int = 0) -> list[Any]:
+        """The batch of each distinct seed, on the device; `apart` draws other examples than the updates see."""
+        size = self.batch_size if size is None else size
+        batches = []
+        with seeding(self.device) as seed_all:
+            for seed in self._distinct:
+                seed_all(seed, step)
+                batches.append(moved(self.workload.batch(seed + apart, step, size), self.device, self.dtype))
+        self._check_size(batches[0], size)
+        return batches
+
+    def _check_size(self, batch: Any, asked: int) -> None:
+        """Refuse a batch of another size: its steps would be counted as steps of this one."""
+        sizes = {len(tensor) if tensor.ndim else 0 for tensor in tensors_of(batch)}
+        if self.workload.sums_over_examples and sizes != {asked}:
+            found = ", ".join(str(size) for size in sorted(sizes)) or "no"
+            raise UserError(
+                f"{type(self.workload).__name__}.batch",
+                f"returned {found} examples where {asked} were asked for",
+                "return tensors whose first dimension is `size`",
+            )
+
+    def mean_gradients(self, batches: list[Any], divisor: int, step: int, part: int = 0) -> list[Tensor]:
+        """Gradients of (sum of losses)/divisor, [K, ...]; where memory runs out, again from smaller parts."""
+        while True:
+            size = divisor if self.micro_batch is None else min(self.micro_batch, divisor)
+            try:
+                return self._accumulated(batches, divisor, size, (step, part))
+            except RuntimeError as error:
+                if not _out_of_memory(error) or size == 1 or not self.workload.sums_over_examples:
+                    raise
+            torch.cuda.empty_cache()
+            self.micro_batch = (size + 1) // 2
+
+    def _accumulated(
+        self, batches: list[Any], divisor: int, size: int, draw: tuple[int, int]
+    ) -> list[Tensor]:
+        step, first = draw
+        if size >= divisor or not self.workload.sums_over_examples:
+            return self.engine.gradients(batches, self.which, divisor, draw)
+        total: list[Tensor] = []
+        for index, part in enumerate(cut(batches, size), first):
+            gradients = self.engine.gradients(part, self.which, divisor, (step, index))
+            # Not in place: parameters that are only added to one another may share one gradient.
+            total = list(torch._foreach_add(total, gradients)) if total else gradients
+        return total
+
+
+def tune_allocator() -> None:
+    """Keep freed memory in the process (glibc only): stacked updates then fault in no new pages each step.
+
+    Call once, when a worker starts.
+    """
+    try:
+        libc = ctypes.CDLL("libc.so.6")
+        libc.mallopt(_M_MMAP_MAX, 0)
+        libc.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+    except (OSError, AttributeError):
+        return
+
+
+def cut(batches: Sequence[Any], size: int) -> Iterator[list[Any]]:
+    """Parts of `size` examples of every batch, the last one shorter if it doesn't divide."""
+    return map(list, zip(*(parts_of(batch, size) for batch in batches), strict=True))
+
+
+@contextlib.contextmanager
+def restored(tensors: Mapping[str, Tensor]) -> Iterator[None]:
+    """The values of these tensors afterwards as before."""
+    before = {name: tensor.clone() for name, tensor in tensors.items()}
+    try:
+        yield
+    finally:
+        for name, tensor in tensors.items():
+            tensor.copy_(before[name])
+
+
+def _out_of_memory(error: RuntimeError) -> bool:
+    """On the CPU the allocator raises a plain RuntimeError."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4

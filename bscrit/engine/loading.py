@@ -1,0 +1,81 @@
+"""A workload by its name: built-in, offered by an installed package, or a class in the user's own file."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.metadata
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bscrit.engine.workload import Workload
+from bscrit.errors import UserError, nearest
+from bscrit.plugins import BUILT_IN_WORKLOADS, WORKLOADS_GROUP
+
+
+def load_workload(use: str, settings: Mapping[str, Any]) -> Workload:
+    """An instance of the workload; the user's mistakes, in its name, settings or file, become a UserError."""
+    kind = _load_class(use)
+    _check_settings(kind, use, settings)
+    where = f"[workload] use = {use!r}"
+    try:
+        workload = kind(**settings)
+    except (ValueError, TypeError, FileNotFoundError) as error:
+        raise UserError(where, str(error), "correct the keys of [workload]") from error
+    missing = [name for name in ("model", "batch", "losses", "evaluate") if not _has(workload, name)]
+    if missing:
+        raise UserError(where, f"has no method {missing[0]!r}", "see `bscrit.engine.workload.Workload`")
+    return _completed(workload)
+
+
+def fingerprint(use: str, workload: Workload) -> str:
+    """Hash of the data, and of the source file where the class is the user's: both change a curve."""
+    digest = hashlib.sha256(workload.fingerprint().encode())
+    if use not in BUILT_IN_WORKLOADS:
+        file = inspect.getsourcefile(type(workload))
+        digest.update(Path(file).read_bytes() if file else b"")
+    return digest.hexdigest()[:16]
+
+
+def _load_class(use: str) -> Any:
+    entries = {entry.name: entry.value for entry in importlib.metadata.entry_points(group=WORKLOADS_GROUP)}
+    module, _, name = (BUILT_IN_WORKLOADS.get(use) or entries.get(use) or use).partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except Exception as error:
+        what = f"cannot be imported: {type(error).__name__}: {error}"
+        raise UserError(f"[workload] use = {use!r}", what, f"try `python -c 'import {module}'`") from error
+
+
+def _check_settings(kind: Any, use: str, settings: Mapping[str, Any]) -> None:
+    parameters = inspect.signature(kind).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    for key in settings:
+        if key not in parameters:
+            raise UserError(f"[workload] {key}", f"is not a setting of {use!r}", nearest(key, parameters))
+    for name, parameter in parameters.items():
+        if (
+            parameter.default is parameter.empty
+            and name not in settings
+            and parameter.kind is not parameter.VAR_POSITIONAL
+        ):
+            raise UserError("[workload]", f"{use!r} needs a key {name!r}", f"add `{name} = ...`")
+
+
+def _has(workload: Any, name: str) -> bool:
+    """Whether there is a method beyond what `Workload` only declares."""
+    return hasattr(workload, name) and getattr(type(workload), name, None) is not getattr(Workload, name)
+
+
+def _completed(workload: Any) -> Workload:
+    """A class that only has the four methods gets the rest of the contract from `Workload`."""
+    for name in ("unit", "examples", "sums_over_examples"):
+        if not hasattr(workload, name):
+            setattr(workload, name, getattr(Workload, name))
+    for name in ("fingerprint", "prepare"):
+        if not hasattr(workload, name):
+            setattr(workload, name, getattr(Workload, name).__get__(workload))
+    return workload  # type: ignore[no-any-return]

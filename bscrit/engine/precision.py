@@ -1,0 +1,56 @@
+"""The numbers in which a run computes, from one word: part of its identity, since they change its curve.
+
+float64    everything in float64
+float32    everything in float32, products too
+tf32       float32, products of matrices rounded to 10 bits where the device has such units
+bfloat16   parameters, gradients and updates in float32, the forward pass in bfloat16 where that is safe (autocast)
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bscrit.engine.workload import Workload
+
+
+def storage(dtype: str) -> torch.dtype:
+    """Type of parameters, buffers and floating inputs."""
+    return torch.float64 if dtype == "float64" else torch.float32
+
+
+def rounding(dtype: str, device: str) -> float:
+    """How much two ways to compute the same may differ, as a share of the largest entry.
+
+    TF32 rounds to 10 bits and bfloat16 to 7, before sums; a GPU sums in any order.
+    """
+    if dtype == "float32":
+        return 1e-3 if device.startswith("cuda") else 1e-4
+    return {"float64": 1e-9, "tf32": 5e-3, "bfloat16": 0.15}[dtype]
+
+
+def set_products(dtype: str) -> None:
+    """Whether products of float32 matrices may be rounded; holds for the whole process."""
+    torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
+    torch.backends.cudnn.allow_tf32 = dtype == "tf32"
+
+
+def computing_in(workload: Workload, dtype: str, device: torch.device) -> Workload:
+    """The workload with its losses and evaluation computed as `dtype` says; itself where nothing is to be done."""
+    if dtype != "bfloat16":
+        return workload
+    made = copy.copy(workload)
+
+    def losses(model: nn.Module, batch: Any) -> Tensor:
+        with torch.autocast(device.type, torch.bfloat16, cache_enabled=False):
+            return workload.losses(model, batch).float()
+
+    def evaluate(model: nn.Module) -> Tensor:
+        with torch.autocast(device.type, torch.bfloat16, cache_enabled=False):
+            return workload.evaluate(model)
+
+    made.losses, made.evaluate = losses, evaluate  # type: ignore[method-assign]
+    return made

@@ -1,0 +1,1 @@
+"""The gradient noise scale in somebody's own training loop."""

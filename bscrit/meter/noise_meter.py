@@ -1,0 +1,304 @@
+"""The gradient noise scale of any PyTorch loop, from the gradients that the loop computes anyway.
+
+    meter = bscrit.NoiseMeter(model, path="noise.csv")
+    for batch in loader:                          # one update
+        for micro in batch:
+            (loss(model, micro) / len(batch)).backward()
+            meter.micro_batch(len(micro))         # after each backward
+        meter.step()                              # once per update, before or after optimizer.step()
+    print(meter.result())
+
+On measured steps hooks on the parameters see the gradient of each backward before it is accumulated, reduced
+over ranks, unscaled or clipped. On all others there are no hooks. Nothing that the loop uses is touched.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import warnings
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from bscrit.meter.history import History, Log, NoiseReading
+from bscrit.meter.own_passes import (
+    Average,
+    Gradients,
+    Loss,
+    examples_in,
+    half_against_half,
+    parts_apart,
+    random_states_kept,
+)
+from bscrit.meter.requirements import (
+    COMPLAINTS,
+    MetricName,
+    adam_of,
+    adam_weights,
+    check_measure,
+    check_model,
+    check_settings,
+    is_sharded,
+)
+from bscrit.meter.step_sums import Tally, Weights, is_first_rank, ranks
+from bscrit.noise import NoiseSamples
+from bscrit.order import Measurement
+
+ALONE = 3  # measured steps without anything to compare, after which it is said
+PATIENCE = 100
+"""Steps after which an optimizer that keeps no moments is taken for the wrong one."""
+
+
+class Scaler(Protocol):
+    """torch.amp.GradScaler, or whatever else knows what losses are multiplied by."""
+
+    def get_scale(self) -> float: ...
+
+
+class NoiseMeter:
+    """Measures the gradient noise scale while somebody else trains.
+
+    Once it is built it raises no error in the loop for what the loop does wrong: it drops the step, counts it,
+    and warns once. Every rank of a data-parallel group calls it alike.
+
+    Args:
+        model: whose trainable parameters count; wrapped in DistributedDataParallel or not.
+        every: fewest steps from one measured step to the next; they lie 5 % of the steps so far apart at least.
+        path: noise.csv, written by the first rank.
+        log: called with {"noise/signal", "noise/noise", "noise/scale"} and the step, on the first rank; the scale
+            rests on the last 20 samples, and is absent where they do not resolve it.
+        weights: how micro-batches count in an update. "equal": each loss is a mean, and they count alike.
+            "examples": each loss is a sum, divided by the examples of all micro-batches of all ranks.
+            "examples_per_rank": divided by those of the same rank.
+        scaler: torch.amp.GradScaler of the loop, if it has one.
+        group: ranks whose gradients are averaged; all by default, where torch.distributed is initialised.
+        metric: "identity" (B_simple), "adam" (squares over sqrt(v) + eps), "hessian" (B_noise, by `measure` only).
+        optimizer: the torch.optim.Adam or AdamW whose second moments "adam" takes.
+        batch_norm: measure although batch norm ties the examples of a micro-batch together.
+        state: `state_dict()` of the meter of a run that goes on; its step and examples suffice.
+
+    Raises:
+        UserError: something here can't be measured; `path` belongs to another run.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        every: int = 10,
+        path: str | Path | None = None,
+        log: Log | None = None,
+        weights: Weights = "equal",
+        scaler: Scaler | None = None,
+        group: dist.ProcessGroup | None = None,
+        metric: MetricName = "identity",
+        optimizer: torch.optim.Optimizer | None = None,
+        batch_norm: bool = False,
+        state: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._tally: Tally | Average | None = None
+        check_settings(every, log, weights, scaler, group, metric)
+        check_model(model, batch_norm)
+        self.model, self.weights, self.scaler = model, weights, scaler
+        self.group, self.metric = group, metric
+        self._optimizer = adam_of(optimizer) if metric == "adam" else None
+        self._cadence = Measurement(every=every)
+        self._warned: set[str] = set()
+        self._closed = False
+        self._calls = self._due = self._step = self._examples = 0
+        self._examples_here = self._examples_before = self._micro_batches = self._measured = 0
+        self._history = History(metric, log)
+        if state is not None:
+            self._step, self._examples, self._calls, self._due = self._history.restore(state)
+        self._loss_scale = self._read_scale()
+        if path is not None and is_first_rank(group):
+            self._history.write_to(Path(path), None if state is None else self._step)
+        self._arm()
+
+    def micro_batch(self, size: int, weight: float | None = None) -> None:
+        """The backward that just ended was that of `size` examples.
+
+        Args:
+            weight: its share in the update where that is not `size` (tokens in the loss, say), in any unit; without
+                effect where micro-batches count alike.
+        """
+        try:
+            examples = 0 if isinstance(size, bool) else operator.index(size)
+            share = 1.0 if self.weights == "equal" else float(examples if weight is None else weight)
+        except (TypeError, ValueError, RuntimeError):
+            examples, share = 0, 0.0
+        if examples < 1 or not 0 < share < math.inf:
+            self._warn(COMPLAINTS["size"])
+            if self._tally is not None:
+                self._tally.fault = self._tally.fault or "size"
+            return
+        if self._tally is not None and not self._micro_batches:
+            self._take_back_skipped()
+        self._micro_batches += examples
+        if isinstance(self._tally, Tally) and not self._tally.own:
+            self._tally.end_group(examples, share, self._read_scale())
+
+    def measure(self, loss: Loss, batch: Any, parts: int = 4) -> bool:
+        """Compare parts of a batch by passes of the meter's own, where a loop has one backward a step.
+
+        To be called once in each step, at the parameters and with the batch of that step; it does nothing where the
+        step is not measured. It costs about one more pass, for the Hessian parts + 2 double ones.
+
+        Args:
+            loss: loss(model, batch), the mean over the examples of the batch.
+            batch: a nest of tensors that all begin with the same number of examples.
+            parts: into which the batch is cut.
+
+        Returns:
+            Whether this step was measured.
+
+        Raises:
+            UserError: `loss` is no function, or gives no number that can be differentiated; `parts` is too small.
+        """
+        least = 4 if self.metric == "hessian" else 2
+        check_measure(loss, parts, least)
+        found = examples_in(batch)
+        examples = self._measured = found or 0
+        tally = self._tally
+        if tally is None:
+            return False
+        self._take_back_skipped()
+        if isinstance(tally, Tally):
+            tally.restart()
+        if found is None:
+            tally.fault = "batch"
+        if examples < least:
+            return False
+        devices = [parameter.device for parameter in self.model.parameters()]
+        with random_states_kept(devices), torch.enable_grad():
+            if isinstance(tally, Tally):
+                gradients = Gradients(self.model, loss, tally.parameters)
+                parts_apart(tally, gradients, batch, examples, min(parts, examples))
+            else:
+                gradients = Gradients(self.model, loss, self._trainable())
+                tally.solved = half_against_half(gradients, batch, examples, min(parts, examples))
+        return True
+
+    def step(self) -> None:
+        """All backwards of an update are done; whether the update itself is, does not matter."""
+        if self._tally is not None:
+            device = next(self.model.parameters()).device
+            trouble = self._settle(self._tally, device)
+            if trouble:
+                self._warn(trouble)
+            self._due = self._cadence.after(self._calls) if self._tally.ready else self._calls + 1
+            self._tally = None
+        self._examples_before = self._micro_batches or self._measured
+        self._micro_batches = self._measured = 0
+        self._examples_here += self._examples_before
+        self._calls += 1
+        self._step += 1
+        self._take_back_skipped()
+        self._arm()
+
+    def result(self, last: int | None = None, since: int | None = None) -> NoiseReading:
+        """The noise scale over all samples, over the last ones, or over those from a step on.
+
+        >>> print(meter.result(last=20))  # doctest: +SKIP
+        noise scale (B_simple): 1,230 examples (95 % interval 1,100 to 1,380)
+          20 samples, steps 400 to 590; |G|^2 = 0.0012, tr(Sigma) = 1.48
+        """
+        return self._history.reading(last, since)
+
+    @property
+    def measuring(self) -> bool:
+        """Whether the step under way is measured."""
+        return self._tally is not None
+
+    @property
+    def samples(self) -> NoiseSamples:
+        """All samples, as from noise.csv."""
+        return self._history.samples()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a meter needs to go on, after `step()`; plain numbers, for JSON too."""
+        return {
+            "step": self._step,
+            "examples": self._examples + self._examples_here * ranks(self.group),
+            "calls": self._calls,
+            "due": self._due,
+            **self._history.state(),
+        }
+
+    def close(self) -> None:
+        """Take the hooks off; what was measured stays."""
+        self._closed = True
+        if self._tally is not None:
+            self._tally.close()
+            self._tally = None
+
+    def __enter__(self) -> NoiseMeter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _arm(self) -> None:
+        """Put the hooks on where the coming step is to be measured."""
+        if self._closed or self._calls != self._due:
+            return
+        parameters = self._trainable()
+        if is_sharded(self.model):
+            self._warn(COMPLAINTS["sharded"], level=4)
+            self.close()
+            return
+        if not parameters:
+            self._due += 1
+        elif self.metric == "hessian":
+            self._tally = Average()
+        else:
+            moments = (
+                partial(adam_weights, self._optimizer, parameters) if self._optimizer is not None else None
+            )
+            self._tally = Tally(parameters, moments, self.weights != "examples")
+
+    def _settle(self, tally: Tally | Average, device: torch.device) -> str:
+        """End a measured step; what went wrong with it, or nothing."""
+        outcome = tally.outcome(self._examples_here, device, self.group)
+        self._examples += outcome.examples
+        self._examples_here = 0
+        if outcome.sample is not None and all(map(math.isfinite, outcome.sample)):
+            first = is_first_rank(self.group)
+            return self._history.keep(self._step, self._examples, outcome.sample, log=first)
+        if not tally.ready:
+            return COMPLAINTS["adam"] if self._calls > PATIENCE else ""
+        if outcome.groups < 2 and not outcome.fault:
+            self._history.alone += 1
+            if self._history.alone == ALONE and not self._history.rows:
+                return COMPLAINTS["hessian" if self.metric == "hessian" else "alone"]
+            return ""
+        self._history.dropped += 1
+        return COMPLAINTS.get(tally.fault, "")
+
+    def _take_back_skipped(self) -> None:
+        """A loss scale that fell tells that the last update was skipped: it is none."""
+        scale = self._read_scale()
+        if scale < self._loss_scale and self._step:
+            self._step -= 1
+            self._examples_here -= self._examples_before
+        self._loss_scale = scale
+
+    def _read_scale(self) -> float:
+        return 1.0 if self.scaler is None else float(self.scaler.get_scale())
+
+    def _trainable(self) -> list[nn.Parameter]:
+        return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+
+    def _warn(self, text: str, level: int = 3) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            warnings.warn(f"NoiseMeter: {text}", UserWarning, stacklevel=level)

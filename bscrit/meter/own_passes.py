@@ -1,0 +1,220 @@
+"""Gradients of parts of a batch by passes of the meter's own, where a loop has only the gradient of all of it.
+
+They leave no trace: parameters are seen through aliases that carry no hooks and no `.grad`, buffers are copies,
+and random states are put back.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+from bscrit.errors import UserError
+from bscrit.measure.metrics import hessian
+from bscrit.measure.sums import Sums
+from bscrit.meter.step_sums import Outcome, Tally, add_over_ranks
+
+Loss = Callable[[Any, Any], Tensor]
+"""loss(model, batch): the mean over the examples of the batch."""
+
+
+@dataclass(frozen=True)
+class Solved:
+    """Unbiased |G|^2 and tr(Sigma), and the sizes of the gradients that they come from."""
+
+    signal: float
+    noise: float
+    n_small: float
+    n_big: float
+
+
+class Gradients:
+    """Of a loss, at the parameters as they are.
+
+    Args:
+        model: whose data-parallel wrapper is left away, as it would wait for a backward of its own.
+        parameters: of it, to be differentiated by.
+    """
+
+    def __init__(self, model: nn.Module, loss: Loss, parameters: Sequence[nn.Parameter]) -> None:
+        self.whole = _LossOf(_inner(model), loss)
+        wanted = {id(parameter): index for index, parameter in enumerate(parameters)}
+        aliases: dict[int, Tensor] = {}
+        self.values: dict[str, Tensor] = {}
+        for name, parameter in self.whole.named_parameters():
+            alias = parameter.detach()
+            if id(parameter) in wanted:
+                aliases[wanted[id(parameter)]] = alias.requires_grad_()
+            self.values[name] = alias
+        for name, buffer in self.whole.named_buffers():
+            self.values[name] = buffer.clone()
+        self.leaves = [aliases[index] for index in range(len(parameters))]
+
+    def of(self, batch: Any) -> list[Tensor | None]:
+        """Per parameter; None where it plays no part."""
+        return list(torch.autograd.grad(self._loss(batch), self.leaves, allow_unused=True))
+
+    def hessian_product(self, batch: Any) -> Callable[[list[Tensor]], list[Tensor]]:
+        """v -> Hv, per parameter, as stacks with one lane in front."""
+        gradients = torch.autograd.grad(self._loss(batch), self.leaves, create_graph=True, allow_unused=True)
+        curved = [i for i, g in enumerate(gradients) if g is not None and g.requires_grad]
+        outputs = [gradients[i] for i in curved]
+
+        def product(vector: list[Tensor]) -> list[Tensor]:
+            images: Sequence[Tensor | None] = [None] * len(self.leaves)
+            if outputs:
+                along = [vector[i][0].to(self.leaves[i].dtype) for i in curved]
+                images = torch.autograd.grad(
+                    outputs, self.leaves, grad_outputs=along, retain_graph=True, allow_unused=True
+                )
+            return [_or_zeros(image, leaf)[None] for image, leaf in zip(images, self.leaves, strict=True)]
+
+        return product
+
+    def _loss(self, batch: Any) -> Tensor:
+        value = torch.func.functional_call(self.whole, self.values, (batch,))
+        if not isinstance(value, Tensor) or value.numel() != 1 or not value.requires_grad:
+            raise UserError(
+                "NoiseMeter.measure",
+                "the loss is not a single number that can be differentiated",
+                "loss(model, batch) returns the mean loss of the batch, without .item() or no_grad()",
+            )
+        return value.reshape(())
+
+
+class Average:
+    """Of signal and noise that each rank has solved for: where squares can't be added, as with the Hessian."""
+
+    def __init__(self) -> None:
+        self.fault = ""
+        self.ready = True
+        self.solved: Solved | None = None
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def outcome(self, examples: int, device: torch.device, group: dist.ProcessGroup | None) -> Outcome:
+        """As of Tally: the mean over the ranks that have an answer."""
+        mine = self.solved or Solved(0, 0, 0, 0)
+        facts = [mine.signal, mine.noise, mine.n_small, mine.n_big, float(self.solved is not None)]
+        added = add_over_ranks([*facts, float(examples), float(bool(self.fault))], device, group)
+        *sums, answers, all_examples, faults = added
+        sample = None
+        if answers and not faults:
+            signal, noise, n_small, n_big = (value / answers for value in sums)
+            sample = (n_small, signal + noise / n_small, n_big, signal + noise / n_big)
+        return Outcome(sample, round(all_examples), 2 * round(answers), bool(faults))
+
+
+def parts_apart(tally: Tally, gradients: Gradients, batch: Any, examples: int, parts: int) -> None:
+    """Put the gradients of parts of a batch as micro-batches, weighted as the mean over the batch weighs them."""
+    for part, count in split(batch, examples, parts):
+        for index, gradient in enumerate(gradients.of(part)):
+            if gradient is not None:
+                tally.see(index, gradient, count / examples)
+        tally.end_group(count, count, 1.0)
+
+
+def half_against_half(gradients: Gradients, batch: Any, examples: int, parts: int) -> Solved:
+    """tr(H Sigma) and G'HG: the gradients of one half with the Hessian of the other, and the other way round.
+
+    With the Hessian of the same examples, E g'Hg would be another number.
+    """
+    halves = split(batch, examples, 2)
+    found = []
+    with sdpa_kernel(SDPBackend.MATH):  # fused attention has no second derivative
+        for (mine, size), (other, _) in zip(halves, reversed(halves), strict=True):
+            sums = Sums(1, {"hessian": hessian(gradients.hessian_product(other))})
+            for part, count in split(mine, size, parts // 2):
+                pairs = zip(gradients.of(part), gradients.leaves, strict=True)
+                sums.add([_or_zeros(g, leaf)[None, None] for g, leaf in pairs], [count])
+            n_small, sq_small, n_big, sq_big = sums.samples()["hessian"][0]
+            noise = (sq_small - sq_big) / (1 / n_small - 1 / n_big)
+            found.append((sq_big - noise / n_big, noise, n_small, n_big))
+    return Solved(*(sum(column) / len(found) for column in zip(*found, strict=True)))
+
+
+def examples_in(batch: Any) -> int | None:
+    """The length that all tensors of a nest have; None without tensors, or where they differ."""
+    lengths = {len(tensor) for tensor in _tensors(batch) if tensor.dim()}
+    return lengths.pop() if len(lengths) == 1 else None
+
+
+def split(batch: Any, examples: int, parts: int) -> list[tuple[Any, int]]:
+    """Parts as equal as can be, each with its number of examples."""
+    bounds = [examples * part // parts for part in range(parts + 1)]
+    return [(_slice(batch, low, high), high - low) for low, high in pairwise(bounds)]
+
+
+@contextmanager
+def random_states_kept(devices: Sequence[torch.device]) -> Iterator[None]:
+    """Random states of torch, on the CPU and on CUDA devices, of numpy and of Python are put back."""
+    kept, kept_numpy = random.getstate(), np.random.get_state()
+    cuda = sorted({device.index or 0 for device in devices if device.type == "cuda"})
+    try:
+        with torch.random.fork_rng(devices=cuda):
+            yield
+    finally:
+        random.setstate(kept)
+        np.random.set_state(kept_numpy)
+
+
+class _LossOf(nn.Module):
+    def __init__(self, model: nn.Module, loss: Loss) -> None:
+        super().__init__()
+        self.model = model
+        self.loss = loss
+
+    def forward(self, batch: Any) -> Tensor:
+        return self.loss(self.model, batch)
+
+
+def _inner(model: nn.Module) -> nn.Module:
+    inner = getattr(model, "_orig_mod", model)
+    return inner.module if isinstance(inner, DataParallel | DistributedDataParallel) else model
+
+
+def _or_zeros(values: Tensor | None, like: Tensor) -> Tensor:
+    return torch.zeros_like(like) if values is None else values
+
+
+def _tensors(nest: Any) -> Iterator[Tensor]:
+    if isinstance(nest, Tensor):
+        yield nest
+    elif isinstance(nest, Mapping):
+        for value in nest.values():
+            yield from _tensors(value)
+    elif isinstance(nest, list | tuple):
+        for value in nest:
+            yield from _tensors(value)
+    elif is_dataclass(nest) and not isinstance(nest, type):
+        for field in fields(nest):
+            yield from _tensors(getattr(nest, field.name))
+
+
+def _slice(nest: Any, low: int, high: int) -> Any:
+    """The nest with these examples of each tensor that has a length; all else as it is."""
+    if isinstance(nest, Tensor):
+        return nest[low:high] if nest.dim() else nest
+    if isinstance(nest, Mapping):
+        made = {key: _slice(value, low, high) for key, value in nest.items()}
+        return made if type(nest) is dict else type(nest)(made)  # type: ignore[call-arg]
+    if isinstance(nest, tuple) and hasattr(nest, "_fields"):
+        return type(nest)(*(_slice(value, low, high) for value in nest))
+    if isinstance(nest, list | tuple):
+        return type(nest)(_slice(value, low, high) for value in nest)
+    if is_dataclass(nest) and not isinstance(nest, type):
+        made = {f.name: _slice(getattr(nest, f.name), low, high) for f in fields(nest) if f.init}
+        return replace(nest, **made)
+    return nest

@@ -1,0 +1,191 @@
+"""The meter as a callback of the transformers Trainer.
+
+    from bscrit.meter.transformers import NoiseCallback
+
+    noise = NoiseCallback(path="noise.csv")
+    Trainer(model, TrainingArguments(gradient_accumulation_steps=4), ..., callbacks=[noise]).train()
+    print(noise.meter.result())
+
+The Trainer tells callbacks nothing of its batches, so the model is watched: its inputs say how many examples and
+labels a micro-batch has, and whether the loss is divided by the labels of all micro-batches (num_items_in_batch).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from bscrit.errors import UserError, nearest
+from bscrit.meter.history import Log
+from bscrit.meter.noise_meter import NoiseMeter
+from bscrit.meter.requirements import SHARDED, MetricName
+
+try:
+    from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+    from transformers.loss.loss_utils import LOSS_MAPPING
+    from transformers.trainer_callback import ExportableState
+except ImportError as error:
+    raise UserError(
+        "bscrit.meter.transformers",
+        f"the transformers Trainer can't be imported ({error})",
+        "pip install 'bscrit[transformers]'",
+    ) from error
+
+Unit = Literal["examples", "items"]
+IGNORED = -100
+"""Labels that the losses of transformers leave out."""
+
+
+class NoiseCallback(TrainerCallback, ExportableState):
+    """Measures the noise scale between the micro-batches that the Trainer accumulates, and between ranks.
+
+    Without accumulation and on one process there is nothing to compare. The meter's state goes into the Trainer's
+    checkpoints, and is found again when training resumes from one.
+
+    Args:
+        every, path, log, metric, batch_norm: as of NoiseMeter. `log=lambda values, step: trainer.log(values)`
+            hands the values to everything that the Trainer reports to.
+        unit: what the noise scale counts: "examples", the length of the inputs; or "items", labels in the loss, which
+            waits for the device once per micro-batch to count them.
+
+    Attributes:
+        meter: None until training starts.
+    """
+
+    def __init__(
+        self,
+        *,
+        every: int = 10,
+        path: str | Path | None = None,
+        log: Log | None = None,
+        metric: MetricName = "identity",
+        batch_norm: bool = False,
+        unit: Unit = "examples",
+    ) -> None:
+        if unit not in ("examples", "items"):
+            raise UserError("NoiseCallback", f"unit = {unit!r}", nearest(str(unit), ("examples", "items")))
+        self.meter: NoiseMeter | None = None
+        self.saved: Mapping[str, Any] | None = None
+        self.log, self.unit = log, unit
+        self._settings: dict[str, Any] = {
+            "every": every,
+            "path": None if path is None else str(path),
+            "metric": metric,
+            "batch_norm": batch_norm,
+        }
+        self._watch: RemovableHandle | None = None
+        self._seen: tuple[int, int | None] | None = None
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        del control
+        if args.deepspeed or args.fsdp:
+            what, _, remedy = SHARDED.partition("; ")
+            raise UserError("NoiseCallback", what, remedy)
+        if args.n_gpu > 1:
+            raise UserError(
+                "NoiseCallback",
+                f"one process uses {args.n_gpu} devices",
+                "start one per device, with torchrun",
+            )
+        self._end()
+        # The Trainer's own saving fails where a checkpoint that it resumes from knows a callback not.
+        stored: Any = state.stateful_callbacks
+        stored.setdefault(type(self).__name__, self.state())
+        model, optimizer = kwargs["model"], kwargs.get("optimizer")
+        self.meter = NoiseMeter(
+            model,
+            log=self.log,
+            weights="examples" if args.average_tokens_across_devices else "examples_per_rank",
+            scaler=getattr(optimizer, "scaler", None),
+            optimizer=optimizer,
+            state=self._state_at(args, state),
+            **self._settings,
+        )
+        unseen: Any = torch.compiler.disable(self._see)  # type: ignore[no-untyped-call]
+        self._watch = model.register_forward_pre_hook(unseen, with_kwargs=True)
+
+    def on_substep_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        del args, state, control, kwargs
+        if self.meter is not None:
+            examples, items = self._seen or (0, None)
+            self._seen = None
+            if self.unit == "items":
+                self.meter.micro_batch(items or 0, weight=items)
+            else:
+                self.meter.micro_batch(examples, weight=1.0 if items is None else items)
+
+    def on_pre_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self.on_substep_end(args, state, control, **kwargs)
+        if self.meter is not None:
+            self.meter.step()
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        del args, state, control, kwargs
+        self._end()
+
+    def state(self) -> dict[str, Any]:
+        """For the Trainer's checkpoints."""
+        saved = self.saved if self.meter is None else self.meter.state_dict()
+        return {"args": {**self._settings, "unit": self.unit}, "attributes": {"saved": saved}}
+
+    def _end(self) -> None:
+        if self.meter is not None:
+            self.meter.close()
+        if self._watch is not None:
+            self._watch.remove()
+            self._watch = None
+
+    def _state_at(self, args: TrainingArguments, state: TrainerState) -> Mapping[str, Any] | None:
+        """Of the meter, where training resumes; without one in the checkpoint, examples are reckoned."""
+        if not state.global_step:
+            return None
+        known: Any = state.stateful_callbacks
+        stored = known[type(self).__name__]
+        stored = stored[0] if isinstance(stored, list) else stored
+        saved = self.saved or stored["attributes"]["saved"]
+        a_step = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+        return saved or {"step": state.global_step, "examples": state.global_step * a_step}
+
+    def _see(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Before a forward pass of the model: note what the next backward will be of."""
+        if not model.training or not torch.is_grad_enabled() or self._seen is not None or self.meter is None:
+            return
+        inputs = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor) and value.dim()]
+        by_items = kwargs.get("num_items_in_batch") is not None
+        wanted = self.unit == "items" or (by_items and self.meter.measuring)
+        items = _items(model, kwargs) if wanted else None
+        self._seen = (len(inputs[0]) if inputs else 0, items)
+
+
+def _items(model: nn.Module, inputs: Mapping[str, Any]) -> int | None:
+    """Labels in the loss, as the Trainer counts them; without labels among the inputs, tokens."""
+    labels = inputs.get("shift_labels")
+    if labels is None:
+        labels = inputs.get("labels")
+        shifts = (
+            getattr(LOSS_MAPPING.get(str(getattr(model, "loss_type", ""))), "__name__", "")
+            == "ForCausalLMLoss"
+        )
+        encodes = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
+        if labels is not None and shifts and not encodes:
+            labels = labels[..., 1:]
+    if isinstance(labels, Tensor):
+        return int((labels != IGNORED).sum())
+    mask = inputs.get("attention_mask")
+    if isinstance(mask, Tensor):
+        return int(mask.sum())
+    tokens = inputs.get("input_ids")
+    return tokens.numel() if isinstance(tokens, Tensor) else None

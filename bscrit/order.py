@@ -1,0 +1,100 @@
+"""What a sweep asks of a cohort: trials of one batch size that train side by side, each of them a lane."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from bscrit.trial import Trial
+
+Role = Literal["search", "measure"]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """How the noise scale is measured while a cohort trains; it changes what a run costs, never its curve.
+
+    Attributes:
+        source: "micro_batches" or "examples": between what of a batch the noise is seen.
+        metrics: "identity", "hessian", "adam".
+        parts: micro-batches into which a batch is cut.
+        every: fewest steps from one sample to the next.
+        spacing: steps from one sample to the next as a share of the steps so far.
+        losses: losses at which parameters are frozen for a measurement on fresh data, the highest first.
+        precision: half-width in ln(noise scale) at which such a measurement ends.
+        max_examples: where it ends in any case.
+    """
+
+    source: str = "micro_batches"
+    metrics: tuple[str, ...] = ("identity",)
+    parts: int = 4
+    every: int = 10
+    spacing: float = 0.05
+    losses: tuple[float, ...] = ()
+    precision: float = 0.1
+    max_examples: int = 0
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Measurement:
+        return cls(**{**data, **{name: tuple(data[name]) for name in ("metrics", "losses")}})
+
+    def after(self, step: int) -> int:
+        """The step of the sample that follows the one at `step`."""
+        return step + max(self.every, int(self.spacing * step))
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the sweep asks of the lanes of one cohort; it changes what a run costs, never its curve.
+
+    Attributes:
+        role: "search" lanes try rates on one seed, "measure" lanes repeat one rate on fresh seeds.
+        round: number of the search at this batch size, or of the measurement.
+        lanes: (learning rate, seed) of every lane of the cohort, so that any one folder can restore it.
+        targets: losses to reach, the hardest last.
+        max_steps: budget of a lane.
+        cap_steps: where a lane is given up although budget is left, 0 for never: at the edge of stability a
+            run can wander for the whole budget.
+        incumbents: steps that the best lane so far needed to each target; a search lane that passes them all
+            cannot win any more.
+        noise: how the noise scale is measured, None for not at all.
+        backend: "vmap" or "loop".
+        execution: "replay", "eager" or "compile".
+        micro_batch: examples whose activations fit into memory, 0 for the whole batch.
+        device: as torch names it.
+        splits: whether parts of a batch may be accumulated, should memory run out.
+    """
+
+    role: Role
+    round: int
+    lanes: tuple[tuple[float, int], ...]
+    targets: tuple[float, ...]
+    max_steps: int
+    cap_steps: int = 0
+    incumbents: tuple[float, ...] = ()
+    noise: Measurement | None = None
+    backend: str = "loop"
+    execution: str = "replay"
+    micro_batch: int = 0
+    device: str = "cpu"
+    splits: bool = True
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Order:
+        lanes = tuple((float(lr), int(seed)) for lr, seed in data["lanes"])
+        lists = {name: tuple(data[name]) for name in ("targets", "incumbents")}
+        noise = Measurement.from_dict(data["noise"]) if data["noise"] is not None else None
+        return cls(**{**data, "lanes": lanes, "noise": noise, **lists})
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Trials of one batch size that train in lockstep, and what is asked of them."""
+
+    trials: tuple[Trial, ...]
+    order: Order
+
+    @property
+    def batch_size(self) -> int:
+        return self.trials[0].batch_size

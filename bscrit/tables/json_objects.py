@@ -1,0 +1,101 @@
+"""JSON -> a sheet: one object per line, an array of objects, or one object of columns."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from bscrit.errors import UserError
+from bscrit.tables.sheet import EMPTY, Sheet, column_names, first_line
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CHUNK = 20_000
+
+
+def read_objects(name: str, text: str) -> Sheet:
+    """Read the text of a JSON file; an object within a record becomes columns like "config.batch_size"."""
+    if _one_per_line(text):
+        return _read_lines(name, text)
+    try:
+        whole = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _invalid(name, error) from None
+    if isinstance(whole, dict) and whole and all(isinstance(column, list) for column in whole.values()):
+        lengths = {key: len(column) for key, column in whole.items()}
+        if len(set(lengths.values())) > 1:
+            raise UserError(name, f"has columns of different lengths: {lengths}", "make them equally long")
+        whole = [dict(zip(whole, row, strict=True)) for row in zip(*whole.values(), strict=True)]
+    records = whole if isinstance(whole, list) else [whole]
+    return Sheet(name, _frame(name, "record", records, range(1, len(records) + 1)), noun="record")
+
+
+def _one_per_line(text: str) -> bool:
+    """Whether the first line is an object of its own and not the whole file."""
+    first, _, rest = text.lstrip().partition("\n")
+    if not first.startswith("{") or not rest.strip():
+        return False
+    try:
+        json.loads(first)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _read_lines(name: str, text: str) -> Sheet:
+    """JSON lines, some thousand at a time: a million objects at once would need gigabytes."""
+    import pandas as pd
+
+    numbered = enumerate(io.TextIOWrapper(io.BytesIO(text.encode()), "utf-8", newline="\n"), 1)
+    frames, torn = [], 0
+    while lines := list(islice(numbered, CHUNK)):
+        chunk = [(number, line) for number, line in lines if not line.isspace()]
+        numbers = [number for number, _ in chunk]
+        try:
+            records = json.loads(f"[{','.join(line for _, line in chunk)}]")
+        except (ValueError, RecursionError):
+            records = []
+        if len(records) != len(chunk):
+            records = list(_one_by_one(name, chunk))
+            torn = chunk[-1][0] if len(records) < len(chunk) else 0
+            if torn and next(numbered, None):
+                raise _invalid(f"{name}, line {torn}", ValueError("the object does not end"))
+        if records:
+            frames.append(_frame(name, "line", records, numbers[: len(records)]))
+    if not frames:
+        raise UserError(name, "holds no rows", EMPTY)
+    return Sheet(name, pd.concat(frames), (f"left out line {torn}, which is torn",) if torn else ())
+
+
+def _one_by_one(name: str, chunk: Sequence[tuple[int, str]]) -> Iterator[Any]:
+    """The objects of some lines; a broken last line ends them."""
+    for number, line in chunk:
+        try:
+            yield json.loads(line)
+        except (ValueError, RecursionError) as error:
+            if number != chunk[-1][0]:
+                raise _invalid(f"{name}, line {number}", error) from None
+
+
+def _frame(name: str, noun: str, records: Sequence[Any], numbers: Sequence[int]) -> pd.DataFrame:
+    import pandas as pd
+
+    for number, record in zip(numbers, records, strict=True):
+        if not isinstance(record, dict):
+            what = f"{json.dumps(record)[:40]} is not an object"
+            remedy = 'write each row as {"batch_size": 64, "steps": 1200}'
+            raise UserError(f"{name}, {noun} {number}", what, remedy)
+    nested = any(isinstance(value, dict) for record in records for value in record.values())
+    frame = pd.json_normalize(list(records)) if nested else pd.DataFrame.from_records(list(records))
+    frame.columns = pd.Index(column_names(name, list(frame.columns)))
+    frame.index = pd.Index(list(numbers), dtype="int64")
+    return frame
+
+
+def _invalid(where: str, error: Exception) -> UserError:
+    what = f"is not valid JSON ({first_line(error)})"
+    return UserError(where, what, "restore the file, or export it again")

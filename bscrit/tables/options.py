@@ -1,0 +1,67 @@
+"""What a caller asks of the reader, in whatever shape Python has it; UserError for what makes no sense.
+
+>>> as_targets(3.2), as_targets("3.2, 2.5"), as_names("model")
+((3.2,), (3.2, 2.5), ('model',))
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from bscrit.errors import UserError, nearest
+from bscrit.tables.columns import Direction
+
+
+def as_targets(wanted: Any) -> tuple[float, ...] | None:
+    """Finite numbers from a number, a text, an array or anything that can be gone through; None for None."""
+    if wanted is None:
+        return None
+    if isinstance(wanted, str):
+        wanted = [part for part in wanted.split(",") if part.strip()]
+    listed = wanted.tolist() if hasattr(wanted, "tolist") else wanted
+    listed = list(listed) if isinstance(listed, Iterable) else [listed]
+    if not listed:
+        raise UserError("--targets", "names no target", "name values of the metric, or leave it out")
+    return tuple(_target(value) for value in listed)
+
+
+def as_names(by: Any) -> tuple[str, ...]:
+    """Names of columns from one name or several."""
+    names = (by,) if isinstance(by, str) or not isinstance(by, Iterable) else tuple(by)
+    for name in names:
+        if not isinstance(name, str):
+            raise UserError("--by", f"{name!r} is no name of a column", "name columns: by=['model']")
+    return names
+
+
+def as_columns(columns: Any) -> Mapping[str, str]:
+    """Role -> column."""
+    if not isinstance(columns, Mapping):
+        what = f"is a {type(columns).__name__}, not a mapping of roles to columns"
+        raise UserError("--columns", what, "for example columns={'steps': 'iter'}")
+    for role, column in columns.items():
+        if not isinstance(role, str) or not isinstance(column, str):
+            what = f"{role!r}: {column!r} does not map a role to a column's name"
+            raise UserError("--columns", what, "for example columns={'steps': 'iter'}")
+    return columns
+
+
+def as_direction(direction: Any) -> Direction | None:
+    """up, down or None."""
+    if direction is None or direction == "up" or direction == "down":
+        return direction  # type: ignore[no-any-return]
+    raise UserError(
+        "--direction", f"{direction!r} is not a direction", nearest(str(direction), ("down", "up"))
+    )
+
+
+def _target(value: Any) -> float:
+    try:
+        target = float(value)
+    except (TypeError, ValueError, OverflowError):
+        target = math.nan
+    if not math.isfinite(target):
+        raise UserError("--targets", f"{value} is no target", "name finite values of the metric")
+    return target

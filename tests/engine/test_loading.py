@@ -1,0 +1,98 @@
+"""Workloads by name: built-in, the user's own, and what users get wrong."""
+
+import itertools
+
+import pytest
+import torch
+from own import write_module
+
+from bscrit.engine.loading import fingerprint, load_workload
+from bscrit.errors import UserError
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    """Write a module that no other test has imported; its name."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def write(text=None, **inside):
+        name = f"own_{next(_numbers)}"
+        if text is None:
+            write_module(tmp_path, name, **inside)
+        else:
+            (tmp_path / f"{name}.py").write_text(text)
+        return name
+
+    return write
+
+
+def test_settings_reach_the_workload():
+    assert load_workload("quadratic", {"dimensions": 7}).batch(0, 0, 4).shape == (1, 7)
+
+
+def test_a_class_with_the_four_methods_alone_gets_the_rest_of_the_contract(write):
+    workload = load_workload(f"{write()}:Mine", {"dimensions": 3})
+    assert (workload.unit, workload.examples, workload.sums_over_examples) == ("point", None, True)
+    assert workload.fingerprint() == ""
+    workload.prepare("cpu")
+    assert workload.losses(workload.model(0), workload.batch(0, 0, 6)).shape == (6,)
+    assert isinstance(workload.evaluate(workload.model(0)), torch.Tensor)
+
+
+def test_a_function_that_makes_a_workload_is_as_good(write):
+    name = write(top="def make(size: int = 2):\n    return Mine(size)")
+    assert load_workload(f"{name}:make", {"size": 4}).dimensions == 4
+
+
+FULL = "def model(self, seed): ...\n    def batch(self, *a): ...\n    def losses(self, *a): ...\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "expected"),
+    [
+        ("def broken(:", {}, "cannot be imported: SyntaxError"),
+        ("import nothing_of_this_name", {}, "cannot be imported: ModuleNotFoundError"),
+        ("raise RuntimeError('no data')", {}, "cannot be imported: RuntimeError: no data"),
+        ("x = 1", {}, "cannot be imported: AttributeError"),
+        (f"class Mine:\n    {FULL}", {}, "has no method 'evaluate'"),
+        (
+            f"from bscrit.engine.workload import Workload\nclass Mine(Workload):\n    {FULL}",
+            {},
+            "has no method 'evaluate'",
+        ),
+        (f"class Mine:\n    {FULL}", {"dept": 1}, "is not a setting of"),
+        ("class Mine:\n    def __init__(self, depth): ...", {"dept": 1}, "did you mean 'depth'"),
+        ("class Mine:\n    def __init__(self, depth): ...", {}, "needs a key 'depth'"),
+        ("class Mine:\n    def __init__(self, depth): int('x')", {"depth": 1}, "invalid literal for int()"),
+        ("class Mine:\n    def __init__(self, file): open(file)", {"file": "/no/data"}, "No such file"),
+    ],
+)
+def test_what_users_get_wrong_is_a_sentence(write, text, settings, expected):
+    name = write(text)
+    with pytest.raises(UserError) as caught:
+        load_workload(f"{name}:Mine", settings)
+    assert expected in str(caught.value)
+    assert caught.value.remedy
+
+
+def test_any_settings_go_to_a_class_that_takes_any(write):
+    name = write(top="class Any(object):\n    pass")
+    text = f"from {name} import Mine\nclass Theirs(Mine):\n    def __init__(self, **k): super().__init__()"
+    assert load_workload(f"{write(text)}:Theirs", {"whatever": 1}).unit == "point"
+
+
+def test_the_source_of_a_user_s_class_is_part_of_its_identity(write):
+    prints = set()
+    for inside in ({}, {"batch": "size = size"}):
+        use = f"{write(**inside)}:Mine"
+        prints.add(fingerprint(use, load_workload(use, {})))
+    assert len(prints) == 2
+
+
+def test_the_data_of_a_built_in_workload_are_part_of_its_identity_and_its_source_is_not():
+    one, other = (load_workload("quadratic", {"dimensions": 7}) for _ in range(2))
+    assert fingerprint("quadratic", one) == fingerprint("quadratic", other)
+    other.fingerprint = lambda: "other data"
+    assert fingerprint("quadratic", one) != fingerprint("quadratic", other)

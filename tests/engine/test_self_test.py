@@ -1,0 +1,103 @@
+"""Checks that must catch what they are for."""
+
+import pytest
+import torch
+from small import NETWORKS, Counting, Padded, Recurrent, Regression, batch_norm, dropout, mlp, regression
+
+from bscrit.engine.self_test import accumulation_test, choose_backend, self_test
+from bscrit.workloads.quadratic import Quadratic
+
+SGD = {"use": "sgd", "momentum": 0.9}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_passes_for_models_that_vectorise(name, dtype):
+    test = self_test(regression(name), 8, SGD, dtype)
+    assert test.ok, test.reason
+
+
+@pytest.mark.parametrize(
+    ("network", "words"),
+    [
+        (Counting, "buffer count"),
+        (Padded, "gradient of embedding.weight"),
+        (Recurrent, "can't be vectorised: RuntimeError"),
+        (dropout, "random"),
+    ],
+)
+def test_names_what_vmap_gets_wrong(network, words):
+    test = self_test(Regression(network), 8, SGD)
+    assert not test.ok
+    assert words in test.reason
+    assert "\n" not in test.reason
+    choice = choose_backend(Regression(network), 8, 4, optimizer=SGD)
+    assert (choice.backend, choice.reason) == ("loop", test.reason)
+
+
+def test_an_error_of_the_workload_is_not_blamed_on_vmap():
+    class Broken(Regression):
+        def losses(self, *_):
+            raise ZeroDivisionError("mine")
+
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        self_test(Broken(mlp), 8, SGD)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 7, 9, 32])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_accumulation_agrees_for_sums_over_examples(size, dtype):
+    for network in (mlp, Recurrent, dropout):
+        test = accumulation_test(Regression(network), size, SGD, dtype)
+        assert test.ok, test.reason
+
+
+class MeanOfMeans(Regression):
+    """Examples weighted by what else is in their part."""
+
+    def losses(self, model, batch):
+        losses = super().losses(model, batch)
+        return losses * (losses.detach() / losses.detach().mean())
+
+
+@pytest.mark.parametrize("workload", [Regression(batch_norm), MeanOfMeans(mlp)])
+def test_accumulation_catches_losses_that_depend_on_their_neighbours(workload):
+    test = accumulation_test(workload, 8, SGD)
+    assert not test.ok
+    assert "8 examples at once and in parts of 4" in test.reason
+
+
+def test_accumulation_is_not_asked_of_batches_that_are_never_split():
+    assert accumulation_test(Quadratic(), 8, SGD).ok
+    assert accumulation_test(regression("batch norm"), 8, SGD).ok
+
+
+def test_accumulation_says_when_randomness_prevents_it():
+    class Noisy(Regression):
+        def losses(self, model, batch):
+            return super().losses(model, batch) * torch.rand(len(batch["x"]))
+
+    test = accumulation_test(Noisy(mlp), 8, SGD)
+    assert test.ok
+    assert "not tested" in test.reason
+
+
+def test_the_faster_backend_is_chosen(monkeypatch):
+    seconds = {"loop": 0.002, "vmap": 0.001}
+    monkeypatch.setattr(
+        "bscrit.engine.self_test._seconds_of_step",
+        lambda lanes, step: (1 + step % 3) * seconds[lanes.backend],
+    )
+    choice = choose_backend(Regression(mlp), 8, 8, optimizer=SGD)
+    assert choice.backend == "vmap"
+    assert choice.speedup == pytest.approx(8)
+    seconds["vmap"] = 0.007
+    choice = choose_backend(Regression(mlp), 8, 8, optimizer=SGD)
+    assert choice.backend == "loop"
+    assert "1.1 times as fast" in choice.reason
+
+
+def test_one_lane_and_long_steps_go_to_the_loop(monkeypatch):
+    assert choose_backend(Quadratic(), 8, 1, optimizer=SGD).backend == "loop"
+    monkeypatch.setattr("bscrit.engine.self_test._seconds_of_step", lambda *_: 1.0)
+    assert "0.5 s" in choose_backend(Quadratic(), 8, 8, optimizer=SGD).reason
