@@ -2,7 +2,7 @@
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -35,8 +35,8 @@ def floor(module: str) -> str:
     return parts[0] if parts and parts[0] in ALLOWED else "nouns"
 
 
-def imports(source: str, module: str) -> Iterator[str]:
-    """Dotted names of every import in a file, also those inside of functions; not those for types only."""
+def imports(source: str, module: str, for_types: bool = False) -> Iterator[str]:
+    """Dotted names of every import in a file, also those inside of functions; those for types only on request."""
     tree = ast.parse(source)
     typing_only = {
         id(node)
@@ -45,7 +45,7 @@ def imports(source: str, module: str) -> Iterator[str]:
         for node in ast.walk(branch)
     }
     for node in ast.walk(tree):
-        if id(node) in typing_only:
+        if id(node) in typing_only and not for_types:
             continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -77,6 +77,40 @@ def violations(source: str, module: str) -> set[str]:
         if is_floor and there not in allowed and not any(a.startswith(f"{there}.") for a in allowed):
             wrong.add(name)
     return wrong
+
+
+def circles(sources: Mapping[str, str]) -> set[frozenset[str]]:
+    """Modules that import each other, however late and whatever for: strongly connected parts of the import graph.
+
+    `from package import name` is an import of the module of that name where there is one, else of the package.
+    """
+    direct = {
+        module: _imported(source, module, set(sources)) - {module} for module, source in sources.items()
+    }
+    reached = {module: _reached(module, direct) for module in sources}
+    return {
+        frozenset({other for other in reached[module] if module in reached[other]})
+        for module in sources
+        if module in reached[module]
+    }
+
+
+def _imported(source: str, module: str, known: set[str]) -> set[str]:
+    """The modules of the package that a file imports; a package only where a name is its own."""
+    names = set(imports(source, module, for_types=True))
+    inside = {name.rpartition(".")[0] for name in names if name.rpartition(".")[0] in names}
+    own = {name.rpartition(".")[0] for name in names - known}
+    return {name for name in names & known if name not in inside or name in own}
+
+
+def _reached(start: str, direct: Mapping[str, set[str]]) -> set[str]:
+    reached: set[str] = set()
+    waiting = [start]
+    while waiting:
+        new = direct[waiting.pop()] - reached
+        reached |= new
+        waiting += new
+    return reached
 
 
 def modules() -> list[tuple[str, Path]]:
@@ -138,3 +172,35 @@ def test_every_folder_has_its_floor():
     folders = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
     assert folders - {"spec"} <= set(ALLOWED), "a new folder needs its arrows in ALLOWED and in DESIGN"
     assert "torch" not in sys.stdlib_module_names
+
+
+KNOWN_CIRCLES = {frozenset({"bscrit.spec", "bscrit.spec.checks"})}
+
+
+def test_no_modules_import_each_other():
+    sources = {module.removesuffix(".__init__"): file.read_text("utf-8") for module, file in modules()}
+    assert len(sources) > 50
+    assert circles(sources) == KNOWN_CIRCLES
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        "from bscrit.fit.report import Report",
+        "from bscrit.fit import report",
+        "import bscrit.fit.report",
+        "def f():\n    from bscrit.fit.report import Report",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from bscrit.fit.report import Report",
+        "import typing\nif typing.TYPE_CHECKING:\n    from bscrit.fit.report import Report",
+    ],
+)
+def test_a_circle_is_seen_however_it_is_hidden(back):
+    sources = {
+        "bscrit.fit": "",
+        "bscrit.fit.report": "from bscrit.fit.words import name",
+        "bscrit.fit.words": "from bscrit.fit.result import Fit",
+        "bscrit.fit.result": "",
+    }
+    assert not circles(sources)
+    three = frozenset(sources) - {"bscrit.fit"}
+    assert circles({**sources, "bscrit.fit.result": back}) == {three}

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bscrit.fit.result import Report
+    from bscrit.fit.report import Report
 
 
 class _Callable(ModuleType):

@@ -25,9 +25,9 @@ from bscrit.fit.advice import (
     step_cost,
 )
 from bscrit.fit.law import Against, Law, fit_law
-from bscrit.fit.report import shown, title
-from bscrit.fit.result import Fit, Report
-from bscrit.words import number, plural, size
+from bscrit.fit.report import Report, title
+from bscrit.fit.result import Fit
+from bscrit.words import number, plural, shown, size
 
 LAWS: Mapping[str, Against] = {"loss": "loss", "parameters": "parameters", "data": "data"}
 POWERS: Mapping[str, float] = {"": 1, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}

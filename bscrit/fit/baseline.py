@@ -11,8 +11,8 @@ from typing import Any
 
 from bscrit.errors import UserError
 from bscrit.estimate import Estimate
-from bscrit.fit.report import named, title
-from bscrit.fit.result import SCHEMA, Report
+from bscrit.fit.report import Report, named, title
+from bscrit.fit.result import SCHEMA
 
 Key = tuple[frozenset[tuple[str, str]], float | None]
 

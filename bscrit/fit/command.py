@@ -15,8 +15,8 @@ from bscrit.errors import UserError, nearest
 from bscrit.files import explaining, write_json, write_text
 from bscrit.fit.answers import Questions, answer
 from bscrit.fit.baseline import moved, read_baseline
-from bscrit.fit.report import crossings_csv, frontier_csv, markdown, table, title, to_dict
-from bscrit.fit.result import Report
+from bscrit.fit.export import crossings_csv, frontier_csv, markdown, to_dict
+from bscrit.fit.report import Report, title
 from bscrit.fit.source import fit
 from bscrit.results import is_results
 
@@ -51,7 +51,7 @@ def run(sources: Sequence[str], options: Options) -> int:
     if options.as_json:
         print(json.dumps({**to_dict(report), **answers.data}, indent=1, allow_nan=False))
     else:
-        print("\n".join([table(report), *answers.lines]))
+        print("\n".join([str(report), *answers.lines]))
     for problem in problems:
         print(f"check failed: {problem}", file=sys.stderr)
     code = FAILED if problems else PASSED

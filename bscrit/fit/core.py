@@ -19,7 +19,8 @@ from bscrit.fit.frontier import Frontier, Rows, Tuned, choose, rows_of
 from bscrit.fit.hyperbola import CONFIDENCE, Hyperbola, fit_hyperbola
 from bscrit.fit.identify import answer, judge
 from bscrit.fit.likelihood import Floats
-from bscrit.fit.result import Fit, Point, Report
+from bscrit.fit.report import Report
+from bscrit.fit.result import Fit, Point
 from bscrit.fit.robust import belongs
 from bscrit.fit.sample import summarise
 

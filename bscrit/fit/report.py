@@ -1,24 +1,19 @@
-"""A report as a table for people, as JSON, as CSV, and as Markdown for a continuous-integration summary.
-
-The JSON is described by fit.schema.json beside this file.
-"""
+"""A report: all fits of a source, as text for people and as data frames."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from bscrit.crossing import Crossing
 from bscrit.estimate import Estimate
 from bscrit.fit.noise import report as noise_report
-from bscrit.fit.result import SCHEMA, Fit, Point, Report
-from bscrit.words import NOTHING, interval, number, plural, scale_name, size
-from bscrit.words import shown as shown
+from bscrit.fit.result import Fit, NoiseComparison, Point
+from bscrit.words import NOTHING, interval, number, plural, scale_name, shown, size
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 DEFINITIONS = (
     "B_crit takes twice the fewest steps and twice the fewest examples (McCandlish et al. 2018)",
@@ -33,70 +28,56 @@ QUANTITIES = (
 )
 
 
-def schema() -> dict[str, Any]:
-    """The JSON schema of `to_dict`."""
-    loaded: dict[str, Any] = json.loads(Path(__file__).with_name("fit.schema.json").read_text("utf-8"))
-    return loaded
+@dataclass(frozen=True)
+class Report:
+    """All fits of one source, and everything that text, JSON, CSV and figures show of them.
 
+    Attributes:
+        source: the folder or file as the user named it.
+        unit: what a batch size counts, "image", "token"; "example" where the source does not say.
+        fits: one per group and target, groups in order, targets easiest first.
+        notes: what to know about the source as a whole (rows left out, duplicates).
+        crossings: what was fitted, one per run and target.
+        noise: noise scales that no fit goes with, one comparison per metric.
+    """
 
-def to_dict(report: Report) -> dict[str, Any]:
-    """The report as strict JSON holds it: null where there is no value, never NaN or infinity."""
-    return {
-        "schema": SCHEMA,
-        "source": report.source,
-        "unit": report.unit,
-        "fits": [_fit(fit) for fit in report.fits],
-        "notes": list(report.notes),
-        **({"noise": [noise_report.to_data(one) for one in report.noise]} if report.noise else {}),
-    }
+    source: str
+    unit: str
+    fits: tuple[Fit, ...]
+    notes: tuple[str, ...] = ()
+    crossings: tuple[Crossing, ...] = field(default=(), repr=False, compare=False)
+    noise: tuple[NoiseComparison, ...] = ()
 
+    def __str__(self) -> str:
+        """A block for each fit, with units, target and definitions."""
+        blocks = ["\n".join([*_block(fit, self), ""]) for fit in self.fits]
+        notes = [f"note: {note}" for note in self.notes]
+        return "\n".join([*blocks, *noise_report.alone(self.noise, self.unit), *notes, *_tail(self)])
 
-def table(report: Report) -> str:
-    """The report for people: a block for each fit, with units, target and definitions."""
-    blocks = [_block(fit, report) for fit in report.fits]
-    notes = [f"note: {note}" for note in report.notes]
-    lines = ["\n".join([*block, ""]) for block in blocks]
-    return "\n".join([*lines, *noise_report.alone(report.noise, report.unit), *notes, *_tail(report)])
+    def _repr_html_(self) -> str:
+        return str(self.table().to_html(index=False))
 
+    def table(self) -> pd.DataFrame:
+        """One row per fit: its group, target, verdict, and every estimate with its interval; noise scales too."""
+        import pandas as pd
 
-def frontier_csv(report: Report) -> str:
-    """frontier.csv: one row per fit and batch size."""
-    names = _group_names(fit.group for fit in report.fits)
-    columns = ["batch_size", "steps", "examples", "low", "high", "lr", "runs", "censored", "robust_weight"]
-    rows = (
-        [*(fit.group.get(name, "") for name in names), fit.target, *(getattr(point, c) for c in columns)]
-        for fit in report.fits
-        for point in fit.points
-    )
-    return _csv([*names, "target", *columns], rows)
+        rows = []
+        for fit in self.fits:
+            row: dict[str, Any] = {**fit.group, "target": fit.target, "verdict": fit.verdict}
+            for name in ("s_min", "e_min", "b_crit", "cbs_20", "sigma"):
+                estimate: Estimate = getattr(fit, name)
+                row |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
+            rows.append(row | noise_report.columns(fit))
+        return pd.DataFrame(rows)
 
+    def points(self) -> pd.DataFrame:
+        """One row per fit and batch size: the tuned crossings."""
+        import pandas as pd
 
-def crossings_csv(crossings: Sequence[Crossing]) -> str:
-    """crossings.csv: one row per run and target; what `bscrit fit` reads back."""
-    names = _group_names(dict(crossing.group) for crossing in crossings)
-    columns = ["batch_size", "steps", "censored", "low", "high", "lr", "seed", "role", "where"]
-    rows = (
-        [*(dict(one.group).get(name, "") for name in names), one.target, *(_cell(one, c) for c in columns)]
-        for one in crossings
-    )
-    return _csv([*names, "target", *columns], rows)
-
-
-def markdown(report: Report) -> str:
-    """A table for the summary page of a continuous-integration run."""
-    units = plural(report.unit)
-    lines = [
-        f"### Critical batch size: {report.source or 'fit'}",
-        "",
-        f"| fit | verdict | B_crit [{units}] | S_min [steps] | E_min [{units}] | noise scale / B_crit | caveats |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for fit in report.fits:
-        cells = [shown(getattr(fit, name)) for name in ("b_crit", "s_min", "e_min")]
-        codes = ", ".join(f"**{c.code}**" if c.serious else c.code for c in fit.caveats) or "none"
-        row = [title(fit) or "all runs", fit.verdict, *cells, noise_report.ratios(fit), codes]
-        lines.append(f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |")
-    return "\n".join([*lines, "", *(f"{line}.  " for line in DEFINITIONS)]) + "\n"
+        rows = [
+            {**fit.group, "target": fit.target, **vars(point)} for fit in self.fits for point in fit.points
+        ]
+        return pd.DataFrame(rows)
 
 
 def title(fit: Fit) -> str:
@@ -195,38 +176,3 @@ def _remark(point: Point) -> str:
     if point.robust_weight < 1:
         parts.append("set aside" if point.robust_weight == 0 else "some runs set aside")
     return ", ".join(parts)
-
-
-def _fit(fit: Fit) -> dict[str, Any]:
-    names = ("s_min", "e_min", "b_crit", "cbs_20", "sigma")
-    return {
-        "group": dict(fit.group),
-        "target": fit.target,
-        "verdict": fit.verdict,
-        **{name: asdict(getattr(fit, name)) for name in names},
-        "points": [asdict(point) for point in fit.points],
-        "caveats": [asdict(caveat) for caveat in fit.caveats],
-        "noise": [noise_report.to_data(one) for one in fit.noise],
-        "diagnostics": dict(fit.diagnostics),
-        "region": [list(pair) for pair in fit.region],
-    }
-
-
-def _group_names(groups: Iterable[Mapping[str, str]]) -> list[str]:
-    return list(dict.fromkeys(name for group in groups for name in group))
-
-
-def _cell(crossing: Crossing, column: str) -> Any:
-    """A cell of crossings.csv: bounds only where they say more than the steps."""
-    value = getattr(crossing, column)
-    if column in ("low", "high"):
-        return value if crossing.low < crossing.high < float("inf") else None
-    return str(value).lower() if column == "censored" else value
-
-
-def _csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(["" if cell is None else cell for cell in row] for row in rows)
-    return stream.getvalue()

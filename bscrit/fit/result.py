@@ -9,9 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from bscrit.estimate import Estimate
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from bscrit.crossing import Crossing
     from bscrit.fit.hyperbola import Hyperbola
 
 Verdict = Literal["identified", "lower bound", "upper bound", "not identified"]
@@ -193,56 +190,3 @@ class Fit:
     diagnostics: Mapping[str, Any] = field(default_factory=dict, repr=False)
     region: tuple[tuple[float, float], ...] = field(default=(), repr=False)
     curve: Hyperbola | None = field(default=None, repr=False, compare=False)
-
-
-@dataclass(frozen=True)
-class Report:
-    """All fits of one source.
-
-    Attributes:
-        source: the folder or file as the user named it.
-        unit: what a batch size counts, "image", "token"; "example" where the source does not say.
-        fits: one per group and target, groups in order, targets easiest first.
-        notes: what to know about the source as a whole (rows left out, duplicates).
-        crossings: what was fitted, one per run and target.
-        noise: noise scales that no fit goes with, one comparison per metric.
-    """
-
-    source: str
-    unit: str
-    fits: tuple[Fit, ...]
-    notes: tuple[str, ...] = ()
-    crossings: tuple[Crossing, ...] = field(default=(), repr=False, compare=False)
-    noise: tuple[NoiseComparison, ...] = ()
-
-    def __str__(self) -> str:
-        from bscrit.fit.report import table
-
-        return table(self)
-
-    def _repr_html_(self) -> str:
-        return str(self.table().to_html(index=False))
-
-    def table(self) -> pd.DataFrame:
-        """One row per fit: its group, target, verdict, and every estimate with its interval; noise scales too."""
-        import pandas as pd
-
-        from bscrit.fit.noise.report import columns
-
-        rows = []
-        for fit in self.fits:
-            row: dict[str, Any] = {**fit.group, "target": fit.target, "verdict": fit.verdict}
-            for name in ("s_min", "e_min", "b_crit", "cbs_20", "sigma"):
-                estimate: Estimate = getattr(fit, name)
-                row |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
-            rows.append(row | columns(fit))
-        return pd.DataFrame(rows)
-
-    def points(self) -> pd.DataFrame:
-        """One row per fit and batch size: the tuned crossings."""
-        import pandas as pd
-
-        rows = [
-            {**fit.group, "target": fit.target, **vars(point)} for fit in self.fits for point in fit.points
-        ]
-        return pd.DataFrame(rows)

@@ -15,7 +15,7 @@ from bscrit.fit.core import fit_crossings, fit_evidence
 from bscrit.fit.crossings import from_records
 from bscrit.fit.noise.compare import with_noise
 from bscrit.fit.noise.meter import is_noise, read_meters, report_of, with_meters
-from bscrit.fit.result import Report
+from bscrit.fit.report import Report
 from bscrit.record import Record
 from bscrit.results import is_folder, is_results, read_results
 from bscrit.spec import restore_spec

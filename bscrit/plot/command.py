@@ -10,7 +10,7 @@ from pathlib import Path
 from bscrit.errors import UserError
 from bscrit.fit.command import Options, read
 from bscrit.fit.rates import RateLaw, fit_rates
-from bscrit.fit.result import Report
+from bscrit.fit.report import Report
 from bscrit.fit.source import asked_for, training_examples
 from bscrit.plot.draw import draw
 from bscrit.record import Record

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from bscrit.errors import UserError, nearest
 from bscrit.files import explaining, replacing
-from bscrit.fit.result import Report
+from bscrit.fit.report import Report
 from bscrit.plot import best_rate, curves, frontier, noise, noise_loss, rates, runs, scales, steps, words
 from bscrit.plot.series import say_left_out
 from bscrit.plot.style import COLUMNS, DOUBLE, batch_bar, legend, panels, styled

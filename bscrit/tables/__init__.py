@@ -1,1 +1,1 @@
-"""Any table -> crossings: bytes -> dialect -> sheet -> columns -> rows or curves -> crossings."""
+"""Any table -> crossings: bytes -> formats -> sheet -> columns -> rows or curves -> crossings."""

@@ -23,10 +23,11 @@ from bscrit.tables.columns import Columns, Direction, direction_of, recognise, r
 from bscrit.tables.crossings import crossings_of_runs, no_targets
 from bscrit.tables.curves import CROSSED, are_curves, read_runs, refuse_unknown_metric
 from bscrit.tables.exports import long_form
+from bscrit.tables.formats import open_sheet
 from bscrit.tables.keys import Group, check_pooling
 from bscrit.tables.options import as_columns, as_direction, as_names, as_targets
 from bscrit.tables.rows import crossings_of_rows, left_out
-from bscrit.tables.sheet import Sheet, join, open_sheet
+from bscrit.tables.sheet import Sheet, join
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,7 +12,8 @@ from bscrit.errors import UserError
 from bscrit.estimate import Estimate
 from bscrit.fit.answers import Questions, answer, parse_questions
 from bscrit.fit.core import fit_crossings
-from bscrit.fit.result import Fit, Report
+from bscrit.fit.report import Report
+from bscrit.fit.result import Fit
 
 
 def fit(b_crit: float | None, target: float = 0.1, s_min: float = 100.0, **group: str) -> Fit:

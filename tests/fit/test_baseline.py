@@ -10,8 +10,9 @@ import pytest
 from bscrit.errors import UserError
 from bscrit.estimate import Estimate
 from bscrit.fit.baseline import moved, parse_baseline, read_baseline
-from bscrit.fit.report import to_dict
-from bscrit.fit.result import Fit, Report
+from bscrit.fit.export import to_dict
+from bscrit.fit.report import Report
+from bscrit.fit.result import Fit
 
 NONE = Estimate(None)
 

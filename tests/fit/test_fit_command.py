@@ -23,7 +23,7 @@ from bscrit.fit.command import (
     parse_unit,
     run,
 )
-from bscrit.fit.report import schema, to_dict
+from bscrit.fit.export import schema, to_dict
 from bscrit.fit.source import fit
 from bscrit.record import Record
 

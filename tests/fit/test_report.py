@@ -13,8 +13,9 @@ from bscrit.crossing import Crossing
 from bscrit.estimate import Estimate
 from bscrit.fit.caveats import CODES
 from bscrit.fit.core import fit_crossings
-from bscrit.fit.report import crossings_csv, frontier_csv, markdown, schema, shown, table, title, to_dict
-from bscrit.fit.result import Report
+from bscrit.fit.export import crossings_csv, frontier_csv, markdown, schema, to_dict
+from bscrit.fit.report import Report, title
+from bscrit.words import shown
 
 SIZES = [64 * 2**i for i in range(9)]
 STEPS = [46000, 23000, 13282, 7000, 3840, 2528, 1917, 1600, 1600]
@@ -76,7 +77,7 @@ def test_no_value_is_null():
 
 class TestTable:
     def test_units_target_and_definitions(self):
-        text = table(report())
+        text = str(report())
         assert text.startswith("model 85M, target 3.42: identified\n")
         assert "B_crit    2,190 [1,900, 2,530] sequences" in text
         assert "S_min     1,290 [1,170, 1,420] steps" in text
@@ -86,17 +87,17 @@ class TestTable:
         assert "hint: " in text
 
     def test_bounds_and_nothing(self):
-        assert "B_crit    at least" in table(report("lower bound"))
-        assert "B_crit    at most" in table(report("upper bound"))
-        assert "B_crit    not identified" in table(report("too few"))
-        assert table(report("nothing")).splitlines()[-1] == "nothing to fit"
+        assert "B_crit    at least" in str(report("lower bound"))
+        assert "B_crit    at most" in str(report("upper bound"))
+        assert "B_crit    not identified" in str(report("too few"))
+        assert str(report("nothing")).splitlines()[-1] == "nothing to fit"
 
     def test_censored_points_are_bounds(self):
-        line = next(line for line in table(report("some censored")).splitlines() if ">50,000" in line)
+        line = next(line for line in str(report("some censored")).splitlines() if ">50,000" in line)
         assert "1 of 1 did not reach the target" in line
 
     def test_columns_are_aligned(self):
-        lines = table(report()).splitlines()
+        lines = str(report()).splitlines()
         start = next(i for i, line in enumerate(lines) if "batch size" in line and "rate" in line)
         ends = {line.rstrip().rfind("0.003") for line in lines[start + 1 : start + 10]}
         assert len(ends) == 1

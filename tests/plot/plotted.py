@@ -11,6 +11,7 @@ from matplotlib.lines import Line2D
 
 from bscrit.curve import Curve, Floats
 from bscrit.estimate import Estimate
+from bscrit.fit.report import Report
 from bscrit.fit.result import (
     Fit,
     Forecast,
@@ -19,7 +20,6 @@ from bscrit.fit.result import (
     NoiseComparison,
     NoiseWindows,
     Point,
-    Report,
     Verdict,
 )
 from bscrit.noise import FrozenNoise, NoiseSamples

@@ -12,7 +12,7 @@ import pytest
 from plotted import make_fit, make_noise, make_record, sweep
 
 from bscrit.errors import UserError
-from bscrit.fit.result import Report
+from bscrit.fit.report import Report
 from bscrit.plot.draw import FIGURES, draw, unsupported
 
 STARTS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}

@@ -16,7 +16,8 @@ from bscrit.errors import UserError
 from bscrit.files import readable
 from bscrit.fit.noise.compare import compare, in_order, noted
 from bscrit.fit.noise.windows import Runs
-from bscrit.fit.result import Fit, NoiseComparison, Report
+from bscrit.fit.report import Report
+from bscrit.fit.result import Fit, NoiseComparison
 from bscrit.noise import HEADER, NoiseSamples, read_noise
 from bscrit.words import number, size
 

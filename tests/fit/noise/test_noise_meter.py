@@ -13,8 +13,8 @@ from toy_runs import TOY, grid, runs, sampled
 import bscrit
 from bscrit.errors import UserError
 from bscrit.fit.command import Options, parse_noise, run
+from bscrit.fit.export import markdown, schema, to_dict
 from bscrit.fit.noise.meter import is_noise
-from bscrit.fit.report import markdown, schema, table, to_dict
 from bscrit.noise import HEADER, NoiseSamples, noise_line
 
 
@@ -53,7 +53,7 @@ class TestAlone:
         assert list(one.by_batch_size) == [256.0]
         assert one.verdict == "nothing to compare"
         assert one.pooled.mean.low < TOY.b_crit < one.pooled.mean.high
-        text = table(report)
+        text = str(report)
         assert "B_simple at batch size 256" in text
         for word in ("start", "over the steps", "end", "images", "no B_crit to compare with", "--noise"):
             assert word in text
@@ -85,7 +85,7 @@ class TestAlone:
         path = write(
             tmp_path / "noise.csv", sampled(np.full(len(at), 1e6), 8.0, at, np.random.default_rng(3))
         )
-        text = table(bscrit.fit(path))
+        text = str(bscrit.fit(path))
         assert "mean      not resolved" in text
 
     @pytest.mark.parametrize("rows", ["", "0,0,identity,8,nan,64,1\n", "0,0,iden"])
@@ -108,7 +108,7 @@ class TestBesideATable:
         assert one.ratio.value == pytest.approx(1, rel=0.1)
         assert one.forecast.error.value == pytest.approx(1, rel=0.1)
         assert report.noise == ()
-        text = table(report)
+        text = str(report)
         assert "B_simple" in text
         assert "of B_crit: agrees" in text
         assert "jackknife" in text

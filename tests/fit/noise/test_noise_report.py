@@ -11,10 +11,11 @@ import pytest
 from toy_runs import TOY, fit, grid, records, runs, sampled
 
 from bscrit.estimate import Estimate
+from bscrit.fit.export import markdown, schema, to_dict
 from bscrit.fit.noise.compare import with_noise
 from bscrit.fit.noise.windows import Runs
-from bscrit.fit.report import markdown, schema, table, to_dict
-from bscrit.fit.result import FrozenScale, Report
+from bscrit.fit.report import Report
+from bscrit.fit.result import FrozenScale
 
 SIZES = (16, 64, 256)
 
@@ -37,7 +38,7 @@ def report() -> Report:
 
 
 def test_the_block_of_a_fit(report):
-    text = table(report)
+    text = str(report)
     lines = [line.strip() for line in text.splitlines()]
     (mean,) = [line for line in lines if line.startswith("B_simple")]
     assert mean.endswith("images, over the progress of the runs at batch size 256")
@@ -53,7 +54,7 @@ def test_the_block_of_a_fit(report):
 
 
 def test_a_column_per_metric_beside_the_points(report):
-    lines = table(report).splitlines()
+    lines = str(report).splitlines()
     head = next(i for i, line in enumerate(lines) if "batch size" in line and "rate" in line)
     assert lines[head].endswith("B_simple")
     for line, size in zip(lines[head + 1 : head + 4], SIZES, strict=True):
@@ -66,7 +67,7 @@ def test_unresolved_never_prints_a_number_as_a_value():
     found = with_noise(fit(90.0, (16,)), records(Runs(16.0, TOY.steps(16.0), samples)))
     assert found.noise[0].verdict == "unresolved"
     report = Report("runs", "image", (found,))
-    text = table(report)
+    text = str(report)
     said = [line for line in text.splitlines() if "B_simple" in line]
     assert any("B_simple  not resolved" in line for line in said)
     assert "of B_crit:" not in text
