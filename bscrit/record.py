@@ -25,6 +25,7 @@ from bscrit.errors import UserError
 from bscrit.files import whole_json, write_json
 from bscrit.noise import FrozenNoise, NoiseSamples, read_frozen, read_noise
 from bscrit.order import Order, Role
+from bscrit.paths import TrialPaths
 from bscrit.trial import FINISHED, Status, Trial
 
 SCHEMA = 2
@@ -82,14 +83,17 @@ class Record:
 def begin(folder: Path, trial: Trial, order: Order) -> None:
     """Make a trial's folder, or give a new order to an existing one whose run continues."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "status.json").unlink(missing_ok=True)
-    write_json(folder / "trial.json", {"schema": SCHEMA, **trial.to_dict()})
-    write_json(folder / "order.json", {"schema": SCHEMA, **asdict(order)})
+    paths = TrialPaths(folder)
+    paths.status.unlink(missing_ok=True)
+    write_json(paths.trial, {"schema": SCHEMA, **trial.to_dict()})
+    write_json(paths.order, {"schema": SCHEMA, **asdict(order)})
 
 
 def end(folder: Path, status: Status, reason: str, facts: Mapping[str, Any]) -> None:
     """Close a trial's folder."""
-    write_json(folder / "status.json", {"schema": SCHEMA, "status": status, "reason": reason, "facts": facts})
+    write_json(
+        TrialPaths(folder).status, {"schema": SCHEMA, "status": status, "reason": reason, "facts": facts}
+    )
 
 
 def read_record(folder: Path) -> Record | None:
@@ -98,19 +102,20 @@ def read_record(folder: Path) -> Record | None:
     A record is complete when its status is written and its curve goes as far as the status says; anything
     else is "running", and a sweep goes on with it. A file that a crash left half-written was not written.
     """
-    trial, order = _versioned(folder / "trial.json"), _versioned(folder / "order.json")
+    paths = TrialPaths(folder)
+    trial, order = _versioned(paths.trial), _versioned(paths.order)
     if not trial or not order:
         return None
     begun = Record(
-        _parsed(folder / "trial.json", Trial.from_dict, trial),
-        _parsed(folder / "order.json", Order.from_dict, order),
+        _parsed(paths.trial, Trial.from_dict, trial),
+        _parsed(paths.order, Order.from_dict, order),
         reason="not ended yet",
-        curve=read_curve(folder / "curve.csv"),
-        noise=read_noise(folder / "noise.csv"),
-        frozen=read_frozen(folder / "frozen.csv"),
+        curve=read_curve(paths.curve),
+        noise=read_noise(paths.noise),
+        frozen=read_frozen(paths.frozen),
         folder=folder,
     )
-    ended = _versioned(folder / "status.json")
+    ended = _versioned(paths.status)
     facts = ended.get("facts")
     if ended.get("status") not in STATUSES or not isinstance(facts, dict):
         return begun

@@ -14,6 +14,7 @@ from typing import Any
 
 from bscrit.errors import UserError
 from bscrit.files import readable
+from bscrit.paths import ResultsPaths
 from bscrit.record import Record, read_record
 
 
@@ -27,7 +28,7 @@ def is_folder(source: Any) -> bool:
 
 def is_results(path: Path) -> bool:
     with readable(path):
-        return (path / "trials").is_dir()
+        return ResultsPaths(path).trials.is_dir()
 
 
 def read_results(path: Path) -> list[Record]:
@@ -37,7 +38,7 @@ def read_results(path: Path) -> list[Record]:
             str(path), "is not a results folder: it has no folder 'trials'", "run `bscrit sweep` first"
         )
     with readable(path):
-        folders = sorted(folder for folder in (path / "trials").iterdir() if folder.is_dir())
+        folders = sorted(folder for folder in ResultsPaths(path).trials.iterdir() if folder.is_dir())
         records = [record for folder in folders if (record := read_record(folder)) is not None]
     # A trial under another name is somebody's copy of it, and no second run.
     return [r for r in records if r.folder is not None and r.folder.name == r.trial.name]

@@ -21,6 +21,7 @@ from typing import IO, Any
 from bscrit.cohort.judge import Ending
 from bscrit.cohort.trial_writer import OpenTrial, Rows
 from bscrit.files import stamp, whole_json
+from bscrit.paths import TrialPaths
 
 SHORTEST_SECONDS = 0.0002
 LONGEST_SECONDS = 0.005
@@ -81,8 +82,8 @@ class _Mate:
 
     def __init__(self, lane: OpenTrial, before: tuple[int, ...] | None, files: contextlib.ExitStack) -> None:
         self.lane = lane
-        self._path = lane.folder / "curve.csv"
-        self._status = str(lane.folder / "status.json")
+        self._path = TrialPaths(lane.folder).curve
+        self._status = str(TrialPaths(lane.folder).status)
         self._before = before
         self._files = files
         self._curve: IO[bytes] | None = None

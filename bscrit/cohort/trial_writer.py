@@ -17,6 +17,7 @@ from bscrit.files import explaining, whole_lines, write_text
 from bscrit.noise import FROZEN_HEADER
 from bscrit.noise import HEADER as NOISE_HEADER
 from bscrit.order import Order
+from bscrit.paths import TrialPaths
 from bscrit.record import end, read_record
 from bscrit.trial import Trial
 
@@ -34,6 +35,10 @@ class OpenTrial:
     noise_file: IO[str] | None = None
     frozen_file: IO[str] | None = None
 
+    @property
+    def paths(self) -> TrialPaths:
+        return TrialPaths(self.folder)
+
     @classmethod
     def read(cls, folder: Path) -> OpenTrial:
         record = read_record(folder)
@@ -46,18 +51,16 @@ class OpenTrial:
     def begin(self, step: int, files: contextlib.ExitStack) -> None:
         """Open the streams, cut back to what was known before update number `step`."""
         self.rows = Rows(self.rows.until(step))
-        self.curve_file = files.enter_context(stream(self.folder / "curve.csv", HEADER, step))
+        self.curve_file = files.enter_context(stream(self.paths.curve, HEADER, step))
         if self.order.noise is not None:
-            self.noise_file = files.enter_context(stream(self.folder / "noise.csv", NOISE_HEADER, step - 1))
+            self.noise_file = files.enter_context(stream(self.paths.noise, NOISE_HEADER, step - 1))
             if self.order.noise.losses:
-                self.frozen_file = files.enter_context(
-                    stream(self.folder / "frozen.csv", FROZEN_HEADER, step)
-                )
+                self.frozen_file = files.enter_context(stream(self.paths.frozen, FROZEN_HEADER, step))
 
     def fail(self, error: Exception) -> None:
         """Close the folder after an exception of this lane's own."""
         self.ending = Ending("failed", f"{type(error).__name__}: {error}")
-        with explaining(self.folder), (self.folder / "log.txt").open("a", encoding="utf-8") as log:
+        with explaining(self.folder), self.paths.log.open("a", encoding="utf-8") as log:
             log.writelines(traceback.format_exception(error))
         end(self.folder, self.ending.status, self.ending.reason, {})
 

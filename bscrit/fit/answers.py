@@ -27,6 +27,7 @@ from bscrit.fit.advice import (
 from bscrit.fit.law import Against, Law, fit_law
 from bscrit.fit.report import Report, title
 from bscrit.fit.result import Fit
+from bscrit.paths import ResultsPaths
 from bscrit.words import number, plural, shown, size
 
 LAWS: Mapping[str, Against] = {"loss": "loss", "parameters": "parameters", "data": "data"}
@@ -277,7 +278,7 @@ def _sizes(report: Report, against: Against) -> dict[int, float]:
 
 
 def _from_folder(source: str, against: Against) -> float | None:
-    file = Path(source) / "preflight.json"
+    file = ResultsPaths(Path(source)).preflight
     if not file.is_file():
         return None
     value = read_json(file).get({"parameters": "parameters", "data": "examples"}[against])

@@ -18,6 +18,7 @@ from bscrit.fit.baseline import moved, read_baseline
 from bscrit.fit.export import crossings_csv, frontier_csv, markdown, to_dict
 from bscrit.fit.report import Report, title
 from bscrit.fit.source import fit
+from bscrit.paths import ResultsPaths
 from bscrit.results import is_results
 
 PASSED, FAILED, UNWRITTEN = 0, 1, 2
@@ -142,12 +143,13 @@ def _append(summary: Path, report: Report, problems: Sequence[str]) -> None:
 
 def _write_files(folder: Path, report: Report, baseline: Path | None) -> None:
     """What others read: derived from the trials, so it may be deleted and made again."""
-    if baseline is not None and baseline.resolve() == (folder / "fit.json").resolve():
+    paths = ResultsPaths(folder)
+    if baseline is not None and baseline.resolve() == paths.fit.resolve():
         print(f"{baseline}: is the baseline, and stays as it is", file=sys.stderr)
     else:
-        write_json(folder / "fit.json", to_dict(report))
-    write_text(folder / "frontier.csv", frontier_csv(report))
-    write_text(folder / "crossings.csv", crossings_csv(report.crossings))
+        write_json(paths.fit, to_dict(report))
+    write_text(paths.frontier, frontier_csv(report))
+    write_text(paths.crossings, crossings_csv(report.crossings))
 
 
 def _strict(report: Report) -> list[str]:

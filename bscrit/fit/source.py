@@ -16,6 +16,7 @@ from bscrit.fit.crossings import from_records
 from bscrit.fit.noise.compare import with_noise
 from bscrit.fit.noise.meter import is_noise, read_meters, report_of, with_meters
 from bscrit.fit.report import Report
+from bscrit.paths import ResultsPaths
 from bscrit.record import Record
 from bscrit.results import is_folder, is_results, read_results
 from bscrit.spec import restore_spec
@@ -130,12 +131,12 @@ def asked_for(folder: Path, records: Sequence[Record]) -> tuple[list[Record], li
 
     A folder may hold trials of an older spec, with another optimizer or other data: they are other curves.
     """
-    if not (folder / "spec.toml").exists() or not _facts(folder):
+    if not ResultsPaths(folder).spec.exists() or not _facts(folder):
         _check_alike(folder, records)
         return list(records), [
             "spec.toml or preflight.json is missing: whose trials these are was not checked"
         ]
-    spec = restore_spec(folder / "spec.toml")
+    spec = restore_spec(ResultsPaths(folder).spec)
     fingerprint = str(_facts(folder).get("fingerprint", ""))
     mine = [record for record in records if spec.asks_for(record.trial, fingerprint)]
     notes = []
@@ -157,7 +158,7 @@ def asked_for(folder: Path, records: Sequence[Record]) -> tuple[list[Record], li
 def _facts(folder: Path) -> dict[str, Any]:
     """What preflight found, nothing where its file is not there or torn."""
     with readable(folder):
-        facts = whole_json(folder / "preflight.json")
+        facts = whole_json(ResultsPaths(folder).preflight)
     return facts if isinstance(facts, dict) else {}
 
 

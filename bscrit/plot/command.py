@@ -12,6 +12,7 @@ from bscrit.fit.command import Options, read
 from bscrit.fit.rates import RateLaw, fit_rates
 from bscrit.fit.report import Report
 from bscrit.fit.source import asked_for, training_examples
+from bscrit.paths import ResultsPaths
 from bscrit.plot.draw import draw
 from bscrit.record import Record
 from bscrit.results import is_results, read_results
@@ -51,7 +52,7 @@ def run(
 def _default_out(source: Path) -> Path:
     """A results folder's own figures; those of a table lie beside it, those of a stream here."""
     if is_results(source):
-        return source / "figures"
+        return ResultsPaths(source).figures
     return source.with_name(f"{source.stem}-figures") if source.is_file() else Path("figures")
 
 

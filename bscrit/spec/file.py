@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bscrit.errors import UserError, nearest
+from bscrit.paths import ResultsPaths
 from bscrit.spec.errors import Place, Source
 from bscrit.spec.tables import TABLES
 
@@ -21,7 +22,7 @@ def read_source(path: Path) -> Source:
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(str(path), "there is no such file", _nearby(path)) from None
     except IsADirectoryError:
-        raise UserError(str(path), "is a folder", _nearby(path / "spec.toml")) from None
+        raise UserError(str(path), "is a folder", _nearby(ResultsPaths(path).spec)) from None
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise UserError(f"{path}, line {line}", "is not UTF-8 text", "save it as UTF-8") from None

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from bscrit.errors import UserError
 from bscrit.order import Cohort
+from bscrit.paths import ResultsPaths
 from bscrit.preflight import Preflight
 from bscrit.results import is_results, read_results
 from bscrit.spec import Spec, read_spec
@@ -64,7 +65,7 @@ def _missing(spec: Spec, outcome: Outcome, out: Path) -> int:
 def _dry(spec: Spec, out: Path) -> str:
     """What the sweep would do now, and the most it can cost."""
     folder = Path(tempfile.mkdtemp(prefix="bscrit-"))
-    executor = Local(1, spec.workload.folder, folder / "workers.log", spec.compute.threads)
+    executor = Local(1, spec.workload.folder, ResultsPaths(folder).workers_log, spec.compute.threads)
     try:
         facts = look(spec, folder, executor, Plain(spec, sys.stderr))
     finally:

@@ -19,6 +19,7 @@ from typing import Any
 from bscrit.errors import UserError
 from bscrit.files import explaining, stamp
 from bscrit.order import Cohort
+from bscrit.paths import ResultsPaths, TrialPaths
 from bscrit.preflight import Preflight
 from bscrit.record import Record, begin, end, read_record
 from bscrit.results import read_results
@@ -63,12 +64,14 @@ def drive(spec: Spec, out: Path, view: View) -> Outcome:
         UserErrors: everything that preflight found wrong with the spec.
     """
     with explaining(out):
-        (out / "trials").mkdir(parents=True, exist_ok=True)
+        ResultsPaths(out).trials.mkdir(parents=True, exist_ok=True)
     with locked(out, view) as lock, interruptible() as interrupted:
         facts = seen(spec, out)
         if facts is not None and not plan(spec, facts, records := read_results(out)):
             return Outcome(records, facts)  # nothing is left to train: no worker need start
-        executor = Local(_slots(spec), spec.workload.folder, out / "workers.log", spec.compute.threads, lock)
+        executor = Local(
+            _slots(spec), spec.workload.folder, ResultsPaths(out).workers_log, spec.compute.threads, lock
+        )
         try:
             facts = look(spec, out, executor, view, interrupted)
             if facts is None:
@@ -88,7 +91,7 @@ def locked(out: Path, view: View) -> Iterator[tuple[int, ...]]:
         return
     with contextlib.ExitStack() as files:
         with explaining(out):
-            stream = files.enter_context((out / ".lock").open("a"))
+            stream = files.enter_context(ResultsPaths(out).lock.open("a"))
         deadline, told = time.monotonic() + LOCK_SECONDS, False
         while True:
             try:
@@ -188,7 +191,7 @@ class _Drive:
         planned = [cohort for cohort in planned if not busy & {trial.name for trial in cohort.trials}][:free]
         chosen: list[tuple[Cohort, Shards]] = [(cohort, []) for cohort in planned]
         if self.executor.at_once:
-            trials = self.out / "trials"
+            trials = ResultsPaths(self.out).trials
             chosen = share_out(planned, free, self._ended, trials, self.paces, self.split)
         for cohort, shards in chosen:
             self.split[names(cohort)] = shards
@@ -208,7 +211,7 @@ class _Drive:
         folders = [self._folder(trial.name) for trial in cohort.trials]
         request: dict[str, Any] = {"call": "train", "folders": [str(folder) for folder in folders]}
         if len(shards) > 1:
-            request["stamps"] = [stamp(folder / "curve.csv") for folder in folders]
+            request["stamps"] = [stamp(TrialPaths(folder).curve) for folder in folders]
         running = _Running(cohort)
         for own in shards or [tuple(range(len(folders)))]:
             number = self.executor.submit({**request, "own": own} if len(shards) > 1 else request)
@@ -257,7 +260,7 @@ class _Drive:
         name, folder = record.trial.name, self._folder(record.trial.name)
         self.failures[name] += 1
         if answer is not None and answer.by == "worker":
-            with explaining(folder), (folder / "log.txt").open("a", encoding="utf-8") as log:
+            with explaining(folder), TrialPaths(folder).log.open("a", encoding="utf-8") as log:
                 log.write(answer.error[1] + "\n")
         reason = answer.error[1] if answer is not None else record.reason
         end(folder, "failed", reason, {"attempts": self.failures[name]})
@@ -266,7 +269,7 @@ class _Drive:
         return read_record(folder) or record
 
     def _folder(self, name: str) -> Path:
-        return self.out / "trials" / name
+        return ResultsPaths(self.out).trial(name).folder
 
 
 def _slots(spec: Spec) -> int:

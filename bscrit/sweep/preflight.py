@@ -14,6 +14,7 @@ from typing import Any
 import bscrit
 from bscrit.errors import UserError, UserErrors
 from bscrit.files import whole_json, write_json, write_text
+from bscrit.paths import ResultsPaths
 from bscrit.plugins import BUILT_IN_WORKLOADS
 from bscrit.preflight import Preflight
 from bscrit.spec import Spec, check
@@ -40,7 +41,7 @@ def look(
         UserError: the workload cannot be built.
         UserErrors: everything that the facts show to be wrong with the spec.
     """
-    file = out / "preflight.json"
+    file = ResultsPaths(out).preflight
     before = _before(file)
     view.note("looking at the workload")
     stamps = _stamps(spec)
@@ -56,7 +57,7 @@ def look(
     answer = answers[0]
     if answer.done is None:
         where, what, remedy = answer.error
-        raise UserError(where or "preflight", what, remedy or f"see {out / 'workers.log'}")
+        raise UserError(where or "preflight", what, remedy or f"see {ResultsPaths(out).workers_log}")
     facts = Preflight.from_dict(answer.done["facts"])
     if before is not None and before.fingerprint == facts.fingerprint and before.device == facts.device:
         facts = replace(facts, backends={**facts.backends, **before.backends})
@@ -67,7 +68,7 @@ def look(
     for line in (*warnings, *facts.notes):
         view.note(line)
     write_json(file, facts.to_dict())
-    write_text(out / "spec.toml", spec.source.to_toml())
+    write_text(ResultsPaths(out).spec, spec.source.to_toml())
     if spec.workload.use not in BUILT_IN_WORKLOADS:
         executor.prepare(
             request
@@ -81,13 +82,13 @@ def seen(spec: Spec, out: Path) -> Preflight | None:
     That is: a built-in workload (what a class of the user's rests on cannot be known from outside), the same
     request to the same versions, and no file or folder that its settings name has changed in size or time.
     """
-    before = _before(out / "preflight.json")
+    before = _before(ResultsPaths(out).preflight)
     if before is None or spec.workload.use not in BUILT_IN_WORKLOADS:
         return None
     same = before.request == _request(spec) and before.stamps == _stamps(spec)
     if not same or any(before.versions.get(name) != version for name, version in _versions()):
         return None
-    write_text(out / "spec.toml", spec.source.to_toml())
+    write_text(ResultsPaths(out).spec, spec.source.to_toml())
     return None if check(spec, before)[0] else before
 
 

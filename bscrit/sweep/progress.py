@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bscrit.crossing import meet
 from bscrit.order import Cohort
+from bscrit.paths import TrialPaths
 from bscrit.record import Record
 
 
@@ -83,14 +84,20 @@ def best(records: Sequence[Record], target: float) -> tuple[float, float] | None
     return None
 
 
+def failure(record: Record) -> str:
+    """Why a trial failed, which of its batch size it is, and where more stands."""
+    log = f", log {TrialPaths(record.folder).log}" if record.folder else ""
+    return f"{record.reason} (rate {record.trial.lr:.3g}, seed {record.trial.seed}{log})"
+
+
 def _row(
     size: int, target: float, seeds: int, cohorts: Sequence[Cohort], records: Sequence[Record], trials: Path
 ) -> Row:
     lanes, step = 0, 0
     for cohort in cohorts:
-        running = [t.name for t in cohort.trials if not (trials / t.name / "status.json").exists()]
+        running = [t.name for t in cohort.trials if not TrialPaths(trials / t.name).status.exists()]
         lanes += len(running)
-        step = max([step, *(last_step(trials / name / "curve.csv") for name in running)])
+        step = max([step, *(last_step(TrialPaths(trials / name).curve) for name in running)])
     ended = [record for record in records if record.finished]
     measured = [record for record in ended if record.role == "measure"]
     phase = cohorts[0].order.role if cohorts else "done" if len(measured) >= seeds else "waiting"

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from bscrit.order import Cohort
+from bscrit.paths import TrialPaths
 
 Shards = list[tuple[int, ...]]  # places in the cohort, one tuple for each worker
 BARRIER_SECONDS = 0.001  # what an evaluation costs shards, beyond the slower one's steps, at the least
@@ -134,7 +135,7 @@ class _Split:
         cls, cohort: Cohort, live: Sequence[bool], trials: Path, former: Shards, workers: int
     ) -> _Split:
         """As it was split before; whole where it was not, or where that would take too many workers."""
-        saved = [(trials / name / "checkpoint.pt").exists() for name in names(cohort)]
+        saved = [TrialPaths(trials / name).checkpoint.exists() for name in names(cohort)]
         starts = [own[0] for own in former] or [place for place, there in enumerate(saved) if there]
         shards = _cut(live, starts)
         return cls(cohort, live, shards if len(shards) <= workers else _cut(live, []), not starts)

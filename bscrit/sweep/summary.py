@@ -17,7 +17,7 @@ from bscrit.spec import Spec
 from bscrit.sweep.auto import active, choose
 from bscrit.sweep.drive import Outcome
 from bscrit.sweep.plan import asked_for
-from bscrit.sweep.progress import best, duration, short
+from bscrit.sweep.progress import best, duration, failure, short
 from bscrit.trial import Status
 from bscrit.words import plural
 
@@ -147,11 +147,8 @@ def missing(spec: Spec, preflight: Preflight, records: Sequence[Record]) -> list
 
 
 def _missing(outcome: Outcome, records: Sequence[Record]) -> list[str]:
-    lines = []
-    for record in records:
-        if record.trial.name in outcome.given_up:
-            lines.append(
-                f"failed: batch size {record.trial.batch_size}, rate {record.trial.lr:.3g}, seed {record.trial.seed}: "
-                f"{record.reason} (log: {record.folder}/log.txt)"
-            )
-    return lines
+    return [
+        f"failed: batch size {record.trial.batch_size}: {failure(record)}"
+        for record in records
+        if record.trial.name in outcome.given_up
+    ]

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from bscrit.order import Cohort
+from bscrit.paths import ResultsPaths
 from bscrit.record import Record
 from bscrit.spec import Spec
-from bscrit.sweep.progress import Row, best, duration, rows, seconds_left, short
+from bscrit.sweep.progress import Row, best, duration, failure, rows, seconds_left, short
 
 LINE_SECONDS = 30.0
 LIVE_SECONDS = 0.5
@@ -142,7 +143,7 @@ def _table(spec: Spec, cohorts: Sequence[Cohort], records: Sequence[Record], out
     sweep = spec.sweep
     # Where the sweep chooses, those that were begun.
     sizes = sweep.batch_sizes or sorted({record.trial.batch_size for record in records})
-    return rows(sizes, sweep.targets[-1], sweep.seeds, cohorts, records, out / "trials")
+    return rows(sizes, sweep.targets[-1], sweep.seeds, cohorts, records, ResultsPaths(out).trials)
 
 
 def _footer(table: Sequence[Row], elapsed: float) -> str:
@@ -168,8 +169,7 @@ def _result(records: Sequence[Record], target: float) -> str:
     listed = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
     failed = next((record for record in records if record.status == "failed"), None)
     if failed is not None:
-        place = f"rate {failed.trial.lr:.3g}, seed {failed.trial.seed}, log {failed.folder}/log.txt"
-        return f"{listed}: {failed.reason} ({place})"
+        return f"{listed}: {failure(failed)}"
     found = best(records, target)
     arrived = f"; rate {found[0]:.3g} needs {found[1]:.4g} steps to {target:g}" if found else ""
     return f"{listed}{arrived}"

@@ -13,7 +13,6 @@ import torch
 
 from bscrit.files import replacing
 
-NAME = "checkpoint.pt"
 KEYS = {"steps", "evaluated", "seconds", "next_noise", "noise_seconds", "names", "lanes"}
 
 

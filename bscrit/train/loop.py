@@ -25,6 +25,7 @@ from bscrit.engine.schedule import factor
 from bscrit.engine.workload import Workload
 from bscrit.errors import UserError
 from bscrit.noise import FrozenNoise, frozen_lines, noise_line
+from bscrit.paths import TrialPaths
 from bscrit.record import end
 from bscrit.train import checkpoint
 from bscrit.train.noise import FROZEN_STEPS, Gauge
@@ -63,7 +64,7 @@ def train(
                 return False
             cohort.step()
     for row in cohort.own:
-        (folders[row] / checkpoint.NAME).unlink(missing_ok=True)
+        TrialPaths(folders[row]).checkpoint.unlink(missing_ok=True)
     return True
 
 
@@ -93,7 +94,7 @@ class _Cohort:
         self.own = self.shard.own
         self.pace = pace
         self.live = [row for row in self.own if self.lanes[row].ending is None]
-        self.path = self.lanes[self.own[0]].folder / checkpoint.NAME
+        self.path = self.lanes[self.own[0]].paths.checkpoint
         self.steps = self.evaluated = self.next_noise = 0
         self.seconds = self.noise_seconds = self.waited_seconds = 0.0
         self.gauge = Gauge(self.order.noise) if self.order.noise is not None else None
@@ -154,7 +155,7 @@ class _Cohort:
 
     def _saved(self) -> dict[str, Any] | None:
         """The checkpoint that goes furthest of those that serve: the cohort may have been split otherwise."""
-        states = (checkpoint.load(lane.folder / checkpoint.NAME) for lane in self.lanes)
+        states = (checkpoint.load(lane.paths.checkpoint) for lane in self.lanes)
         found = [state for state in states if state is not None and self._serves(state)]
         return max(found, key=lambda state: int(state["steps"]), default=None)
 
@@ -176,7 +177,7 @@ class _Cohort:
             lane = self.lanes[row]
             lane.rows.add(self.steps, examples, loss, seconds)
             line = curve_line(self.steps, examples, loss, self.trial.batch_size, self._lr(lane), seconds)
-            write(lane.curve_file, line, lane.folder / "curve.csv")
+            write(lane.curve_file, line, lane.paths.curve)
         if self.gauge is not None and self.gauge.how.losses:
             self._freeze(self.gauge)
         self._judge()
@@ -266,7 +267,7 @@ class _Cohort:
             for row, sample in zip(self.live, samples, strict=True):
                 lane = self.lanes[row]
                 line = noise_line(self.steps, examples, metric, *sample)
-                write(lane.noise_file, line, lane.folder / "noise.csv")
+                write(lane.noise_file, line, lane.paths.noise)
         self.next_noise = gauge.how.after(self.steps)
 
     def _freeze(self, gauge: Gauge) -> None:
@@ -281,7 +282,7 @@ class _Cohort:
             with self._timed():
                 found = self._frozen(gauge, place, row)
             lines = [frozen_lines(replace(one, loss=asked)) for asked in passed for one in found]
-            write(lane.frozen_file, "".join(lines), lane.folder / "frozen.csv")
+            write(lane.frozen_file, "".join(lines), lane.paths.frozen)
 
     def _frozen(self, gauge: Gauge, place: int, row: int) -> list[FrozenNoise]:
         """Measurements of a copy of one lane at this step and the next few.

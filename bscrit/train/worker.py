@@ -37,6 +37,7 @@ from bscrit.engine.lanes import tune_allocator
 from bscrit.engine.loading import load_workload
 from bscrit.engine.workload import Workload
 from bscrit.errors import UserError
+from bscrit.paths import TrialPaths
 from bscrit.record import read_record
 from bscrit.train.loop import train
 from bscrit.train.preflight import preflight, resolve_device, versions, warm_up
@@ -105,7 +106,7 @@ def _answer(request: Mapping[str, Any], leave: threading.Event) -> dict[str, Any
         text = traceback.format_exc()
         sys.stderr.write(text)
         for folder in _own(request):
-            with open(Path(folder) / "log.txt", "a", encoding="utf-8") as log:  # noqa: PTH123
+            with open(TrialPaths(Path(folder)).log, "a", encoding="utf-8") as log:  # noqa: PTH123
                 log.write(text)
         return {"error": ["", f"{type(error).__name__}: {error}", ""], "of": "trial"}
 

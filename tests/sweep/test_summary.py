@@ -91,8 +91,8 @@ def test_what_was_given_up_is_a_line_with_rate_seed_reason_and_log(records, tmp_
     rest = [record for record in records if record is not lost]
     text = told([*rest, failed], given_up={lost.trial.name: "the worker was killed"})
     assert (
-        f"failed: batch size {lost.trial.batch_size}, rate {lost.trial.lr:.3g}, seed {lost.trial.seed}: "
-        f"the worker was killed (log: {tmp_path}/log.txt)"
+        f"failed: batch size {lost.trial.batch_size}: the worker was killed "
+        f"(rate {lost.trial.lr:.3g}, seed {lost.trial.seed}, log {tmp_path}/log.txt)"
     ) in text
     assert "1 failed" in text
 
