@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -43,10 +44,12 @@ class Preflight:
     stamps: Mapping[str, list[int]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """Plain values for strict JSON; a loss that is not finite is written as text."""
+        loss = self.untrained_loss
+        return {**asdict(self), "untrained_loss": loss if math.isfinite(loss) else str(loss)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Preflight:
         backends = {int(size): str(name) for size, name in data["backends"].items()}
         lists = {name: tuple(data[name]) for name in ("problems", "notes")}
-        return cls(**{**data, "backends": backends, **lists})
+        return cls(**{**data, "untrained_loss": float(data["untrained_loss"]), "backends": backends, **lists})

@@ -1,31 +1,31 @@
-"""How fast a worker was: from that the sweep guesses whether a cohort should be split."""
+"""The pace of a worker: from it an executor guesses whether a cohort should be split."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+
+from bscrit.request import Stretch, Waits
 
 
 @dataclass
 class Pace:
-    """Of one cohort, or of one shard of it.
+    """The pace of one cohort, or of one shard of it, while it trains.
 
     Attributes:
-        steps: [steps, seconds of training and evaluating them] by the number of lanes that trained.
-        waits: evaluations, and seconds that it waited there for its mates.
+        by_lanes: what was trained, by the number of lanes that trained side by side.
+        waits: evaluations at which it waited for its peers.
     """
 
-    steps: dict[int, list[float]] = field(default_factory=dict)
-    waits: list[float] = field(default_factory=lambda: [0, 0.0])
+    by_lanes: dict[int, Stretch] = field(default_factory=dict)
+    waits: Waits = field(default_factory=Waits)
+
+    @property
+    def stretches(self) -> tuple[Stretch, ...]:
+        return tuple(self.by_lanes.values())
 
     def trained(self, lanes: int, steps: int, seconds: float) -> None:
-        pace = self.steps.setdefault(lanes, [0, 0.0])
-        pace[0] += steps
-        pace[1] += seconds
+        before = self.by_lanes.get(lanes, Stretch(lanes, 0, 0.0))
+        self.by_lanes[lanes] = Stretch(lanes, before.steps + steps, before.seconds + seconds)
 
     def waited(self, seconds: float) -> None:
-        self.waits[0] += 1
-        self.waits[1] += seconds
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"paces": [[lanes, *pace] for lanes, pace in self.steps.items()], "waits": self.waits}
+        self.waits = Waits(self.waits.evaluations + 1, self.waits.seconds + seconds)

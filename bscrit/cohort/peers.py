@@ -1,11 +1,9 @@
-"""Shards: one cohort on several workers, each of which trains some of its lanes, its shard.
-
-    {"call": "train", "folders": [a, b, c], "own": [0, 2], "stamps": [[...], [...], null]}
+"""Peers: the lanes of a cohort that other workers train, each of which trains a shard of them.
 
 Every shard judges all lanes, so that each lane ends where it would have ended on one worker: the judge is a
 pure function of their curves up to the present evaluation, and all lanes share their evaluation steps. What a
-shard lacks are the curves of its mates, the lanes of the other shards. It reads them from their folders, and
-at every evaluation waits until each mate has been evaluated there, too, or has ended before.
+shard lacks are the curves of its peers, the lanes of the other shards. It reads them from their folders, and
+at every evaluation waits until each peer has been evaluated there, too, or has ended before.
 """
 
 from __future__ import annotations
@@ -13,63 +11,41 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from bscrit.cohort.judge import Ending
 from bscrit.cohort.trial_writer import OpenTrial, Rows
 from bscrit.files import stamp, whole_json
 from bscrit.paths import TrialPaths
+from bscrit.request import Shard
 
 SHORTEST_SECONDS = 0.0002
 LONGEST_SECONDS = 0.005
 SHARE = 0.1  # of the time waited so far: a long wait is not made much longer by sleeping through its end
 
 
-@dataclass(frozen=True)
-class Shard:
-    """The lanes of a cohort that one worker trains.
-
-    Attributes:
-        own: their places in the cohort.
-        stamps: for each lane of the cohort what identified its curve.csv before any shard began, None where
-            there was none: until that changes, the file is of an earlier run.
-    """
-
-    own: tuple[int, ...]
-    stamps: tuple[tuple[int, ...] | None, ...]
-
-    @classmethod
-    def of(cls, request: Mapping[str, Any]) -> Shard | None:
-        """What a request says, None for a cohort that is not split."""
-        if "own" not in request:
-            return None
-        stamps = (None if before is None else tuple(before) for before in request["stamps"])
-        return cls(tuple(request["own"]), tuple(stamps))
-
-
-class Mates:
+class Peers:
     """The lanes of other shards that have not ended; their curves and endings are kept up to date here."""
 
     def __init__(self, lanes: Sequence[OpenTrial], shard: Shard, files: contextlib.ExitStack) -> None:
         pairs = zip(lanes, shard.stamps, strict=True)
         self._all = [
-            _Mate(lane, before, files)
+            _Peer(lane, before, files)
             for place, (lane, before) in enumerate(pairs)
             if place not in shard.own and lane.ending is None
         ]
 
     @property
     def live(self) -> bool:
-        return any(mate.lane.ending is None for mate in self._all)
+        return any(peer.lane.ending is None for peer in self._all)
 
     def wait(self, step: int, leave: Callable[[], bool]) -> bool:
-        """Wait until it is known of every mate how it stands at this evaluation; False when told to leave."""
+        """Wait until it is known of every peer how it stands at this evaluation; False when told to leave."""
         began = time.monotonic()
-        for mate in self._all:
-            while not mate.known(step):
+        for peer in self._all:
+            while not peer.known(step):
                 if leave():
                     return False
                 waited = time.monotonic() - began
@@ -77,7 +53,7 @@ class Mates:
         return True
 
 
-class _Mate:
+class _Peer:
     """A lane that another worker trains."""
 
     def __init__(self, lane: OpenTrial, before: tuple[int, ...] | None, files: contextlib.ExitStack) -> None:

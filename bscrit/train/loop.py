@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from bscrit.cohort.judge import evaluation_after, judge
 from bscrit.cohort.pace import Pace
-from bscrit.cohort.peers import Mates, Shard
+from bscrit.cohort.peers import Peers
 from bscrit.cohort.trial_writer import OpenTrial, sync, write
 from bscrit.curve import curve_line
 from bscrit.engine.lanes import Lanes
@@ -27,6 +27,7 @@ from bscrit.errors import UserError
 from bscrit.noise import FrozenNoise, frozen_lines, noise_line
 from bscrit.paths import TrialPaths
 from bscrit.record import end
+from bscrit.request import Shard
 from bscrit.train import checkpoint
 from bscrit.train.noise import FROZEN_STEPS, Gauge
 
@@ -69,7 +70,7 @@ def train(
 
 
 class _AllFailed(Exception):
-    """Every lane of a shard failed, each by itself: its mates go on elsewhere."""
+    """Every lane of a shard failed, each by itself: its peers go on elsewhere."""
 
 
 class _Cohort:
@@ -103,7 +104,7 @@ class _Cohort:
         """Build the live lanes, from the checkpoint where there is one, and make the first evaluation."""
         if not self.live:
             return
-        self.mates = Mates(self.lanes, self.shard, files)
+        self.peers = Peers(self.lanes, self.shard, files)
         if not self.order.splits:
             self.workload.sums_over_examples = False
         saved = self._saved()
@@ -121,7 +122,7 @@ class _Cohort:
         if saved is None:
             self._evaluate()
         elif self.steps == self.evaluated:
-            self._judge()  # it was told to leave while it waited for its mates; else this finds nothing new
+            self._judge()  # it was told to leave while it waited for its peers; else this finds nothing new
 
     def step(self) -> None:
         """One update of every live lane, and what is due after it."""
@@ -185,10 +186,10 @@ class _Cohort:
     def _judge(self) -> None:
         """End lanes of ours as all curves up to now ask for.
 
-        Up to now: a lane may have ended later, before an interruption, and a mate may be ahead.
+        Up to now: a lane may have ended later, before an interruption, and a peer may be ahead.
         """
         began = time.monotonic()
-        if not self.mates.wait(self.steps, self.interrupted):
+        if not self.peers.wait(self.steps, self.interrupted):
             return  # it is judged when it goes on
         waited = time.monotonic() - began
         self.waited_seconds += waited
@@ -217,7 +218,7 @@ class _Cohort:
         except Exception:
             errors = [self._alone(place, act) for place in range(len(self.live))]
             kept = [place for place, error in enumerate(errors) if error is None]
-            if len(kept) == len(self.live) or not (kept or self.mates.live):
+            if len(kept) == len(self.live) or not (kept or self.peers.live):
                 raise
         for row, error in zip(self.live, errors, strict=True):
             if error is not None:

@@ -32,13 +32,13 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import torch
 
 from bscrit.cohort.pace import Pace
-from bscrit.cohort.peers import Shard
 from bscrit.engine.lanes import tune_allocator
 from bscrit.engine.loading import load_workload
 from bscrit.engine.workload import Workload
 from bscrit.errors import UserError
 from bscrit.paths import TrialPaths
 from bscrit.record import read_record
+from bscrit.request import Shard
 from bscrit.train.loop import train
 from bscrit.train.preflight import preflight, resolve_device, versions, warm_up
 
@@ -97,8 +97,11 @@ def _answer(request: Mapping[str, Any], leave: threading.Event) -> dict[str, Any
         if request["call"] == "prepare":
             return _prepare(request["request"])
         folders, pace = [Path(folder) for folder in request["folders"]], Pace()
-        done = run(folders, leave, Shard.of(request), pace)
-        return {"done": done, **pace.to_dict()}
+        stamps = tuple(None if one is None else tuple(one) for one in request.get("stamps", ()))
+        shard = Shard(tuple(request["own"]), stamps) if "own" in request else None
+        done = run(folders, leave, shard, pace)
+        paces = [[one.lanes, one.steps, one.seconds] for one in pace.stretches]
+        return {"done": done, "paces": paces, "waits": [pace.waits.evaluations, pace.waits.seconds]}
     except UserError as error:
         traceback.print_exc()
         return {"error": [error.where, error.what, error.remedy], "of": "user"}

@@ -8,8 +8,8 @@ import traceback
 
 import torch
 
-from bscrit.cohort.peers import Shard
 from bscrit.files import stamp
+from bscrit.request import Shard
 from bscrit.train.loop import train
 
 SECONDS = 40.0

@@ -12,10 +12,11 @@ from shards import after, together
 from small import Regression, mlp, regression
 
 from bscrit.cohort import peers as module
-from bscrit.cohort.peers import Mates, Shard
+from bscrit.cohort.peers import Peers
 from bscrit.cohort.trial_writer import OpenTrial
 from bscrit.files import stamp, write_text
 from bscrit.record import begin, end, read_record
+from bscrit.request import Shard
 from bscrit.train import loop
 from bscrit.train.loop import train
 
@@ -141,7 +142,7 @@ def test_rows_of_another_order_are_not_judged(tmp_path, undisturbed):
     assert told(folders) == undisturbed["loop"]
 
 
-def test_who_waits_for_mates_that_never_come_leaves_when_told(tmp_path, undisturbed):
+def test_who_waits_for_peers_that_never_come_leaves_when_told(tmp_path, undisturbed):
     folders = begun(tmp_path)
     shard = Shard((0, 1), tuple(stamp(folder / "curve.csv") for folder in folders))
     assert not train(folders, workload(), {"unit": "example"}, after(5), shard)
@@ -150,24 +151,24 @@ def test_who_waits_for_mates_that_never_come_leaves_when_told(tmp_path, undistur
     assert told(folders) == undisturbed["loop"]
 
 
-def _mates(folders, files):
+def _peers(folders, files):
     lanes = [OpenTrial.read(folder) for folder in folders]
     stamps = tuple(stamp(folder / "curve.csv") for folder in folders)
-    return lanes, Mates(lanes, Shard((0,), stamps), files)
+    return lanes, Peers(lanes, Shard((0,), stamps), files)
 
 
 def test_a_row_counts_once_it_is_whole(tmp_path):
     folders = begun(tmp_path)[:2]
     with contextlib.ExitStack() as files:
-        lanes, mates = _mates(folders, files)
+        lanes, peers = _peers(folders, files)
         text = "step,examples,loss,batch_size,lr,seconds\n0,0,0.5,4,0.1,0.0\n1,4,nan,4,0.1,0.0\n"
         write_text(folders[1] / "curve.csv", "")
         for end_of_part in range(1, len(text) + 1):
             with (folders[1] / "curve.csv").open("a") as stream:
                 stream.write(text[end_of_part - 1])
             rows = text[:end_of_part].count("\n") - 1
-            assert mates.wait(0, lambda: True) == (rows >= 1)
-            assert mates.wait(1, lambda: True) == (rows >= 2)
+            assert peers.wait(0, lambda: True) == (rows >= 1)
+            assert peers.wait(1, lambda: True) == (rows >= 2)
         assert lanes[1].rows.until(0).loss.tolist() == [0.5]
         assert lanes[1].ending is None
 
@@ -176,23 +177,23 @@ def test_a_row_counts_once_it_is_whole(tmp_path):
 def test_who_ended_is_not_waited_for_but_was_alive_where_it_has_a_row(tmp_path, status):
     folders = begun(tmp_path)[:2]
     with contextlib.ExitStack() as files:
-        lanes, mates = _mates(folders, files)
+        lanes, peers = _peers(folders, files)
         write_text(folders[1] / "curve.csv", "step,examples,loss,batch_size,lr,seconds\n0,0,0.5,4,0.1,0.0\n")
         end(folders[1], status, "for a reason", {})
-        assert mates.wait(0, lambda: True)
+        assert peers.wait(0, lambda: True)
         assert lanes[1].ending is None
-        assert mates.live
-        assert mates.wait(1, lambda: True)
+        assert peers.live
+        assert peers.wait(1, lambda: True)
         assert (lanes[1].ending.status, lanes[1].ending.reason) == (status, "for a reason")
-        assert not mates.live
+        assert not peers.live
 
 
-def test_a_mate_that_is_ahead_is_judged_as_it_was(tmp_path, undisturbed):
+def test_a_peer_that_is_ahead_is_judged_as_it_was(tmp_path, undisturbed):
     """One goes on from late, the other begins anew."""
     folders = begun(tmp_path)
 
     def evaluated_often(shard):
-        """Not so many questions: one is asked at every glance at a mate."""
+        """Not so many questions: one is asked at every glance at a peer."""
         curve = folders[SPLITS[0][shard][0]] / "curve.csv"
         return lambda: curve.exists() and curve.read_text().count("\n") > 30
 
@@ -205,10 +206,10 @@ def test_a_mate_that_is_ahead_is_judged_as_it_was(tmp_path, undisturbed):
 
 
 def test_what_is_written_while_its_end_is_looked_for_counts(tmp_path, monkeypatch):
-    """A mate that is evaluated and fails right after it, between two glances."""
+    """A peer that is evaluated and fails right after it, between two glances."""
     folders = begun(tmp_path)[:2]
     with contextlib.ExitStack() as files:
-        lanes, mates = _mates(folders, files)
+        lanes, peers = _peers(folders, files)
         curve = folders[1] / "curve.csv"
 
         def late(_):
@@ -217,6 +218,6 @@ def test_what_is_written_while_its_end_is_looked_for_counts(tmp_path, monkeypatc
             return True
 
         monkeypatch.setattr(module.os.path, "exists", late)
-        assert mates.wait(0, lambda: True)
+        assert peers.wait(0, lambda: True)
         assert lanes[1].ending is None
         assert lanes[1].rows.last == 0
