@@ -23,7 +23,6 @@ app = typer.Typer(
     name="bscrit",
     help="Measure the critical batch size of your model: steps and examples to a target loss.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -55,9 +54,9 @@ def root(
     version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
 ) -> None:
     if version:
-        from bscrit import __version__
+        from bscrit.version import VERSION
 
-        print(f"bscrit {__version__}")
+        print(f"bscrit {VERSION}")
         raise typer.Exit
 
 

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from bscrit.errors import UserError
-from bscrit.fit.command import Options, read
+from bscrit.fit.command import Options
 from bscrit.fit.rates import RateLaw, fit_rates
 from bscrit.fit.report import Report
-from bscrit.fit.source import asked_for, training_examples
+from bscrit.fit.source import asked_for, fit, training_examples
 from bscrit.paths import ResultsPaths
 from bscrit.plot.draw import draw
 from bscrit.record import Record
 from bscrit.results import is_results, read_results
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+logger = logging.getLogger(__name__)
 FROM_TABLES = ("frontier", "steps")
 
 
@@ -25,32 +30,76 @@ def run(
 ) -> int:
     """Draw, print the paths on stdout, say on stderr what could not be drawn, and return the exit code."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it warns of glyphs that a font lacks
-    logging.getLogger("fontTools").setLevel(logging.WARNING)
-    report = read([source], options)
-    folder = Path(source)
-    ours = is_results(folder)
-    records = asked_for(folder, read_results(folder))[0] if ours else []
-    if not records and not figures:
-        figures = FROM_TABLES
-        print("a table gives the figures frontier and steps; others need a sweep's results", file=sys.stderr)
-    paths = draw(
-        report,
-        records,
-        out or _default_out(folder),
-        formats,
-        figures or None,
-        law=_law(report, records),
-        data=training_examples(folder) if ours else None,
+    paths = plot(
+        source,
+        out=out,
+        formats=formats,
+        figures=figures,
+        targets=options.targets,
+        columns=options.columns,
+        by=options.by,
+        direction=options.direction,
+        unit=options.unit,
     )
-    if not paths:
-        raise UserError(source, "supports none of these figures", "see the reasons above")
     print("\n".join(str(path) for path in paths))
     return 0
 
 
-def _default_out(source: Path) -> Path:
-    """A results folder's own figures; those of a table lie beside it, those of a stream here."""
+def plot(
+    source: Path | str | pd.DataFrame,
+    *,
+    out: Path | str | None = None,
+    formats: Sequence[str] = ("png",),
+    figures: Sequence[str] = (),
+    targets: Sequence[float] | None = None,
+    columns: Mapping[str, str] | None = None,
+    by: Sequence[str] = (),
+    direction: Literal["down", "up"] | None = None,
+    unit: str | None = None,
+) -> list[Path]:
+    """Draw every figure that a source supports, and return their paths.
+
+    bscrit.plot("results/digits")
+    bscrit.plot("runs.csv", out="figures", formats=["svg", "pdf"], figures=["frontier"])
+
+    Args:
+        source: a results folder, a table, or a data frame.
+        out: folder of the figures; by default SOURCE/figures, of runs.csv runs-figures beside it, else figures here.
+        formats: of "png", "svg", "pdf".
+        figures: of "frontier", "steps", "rates", "best_rate", "curves", "noise", "noise_loss"; by default those that
+            the source supports. A reason why one is left out is logged.
+        targets, columns, by, direction, unit: as of `bscrit.fit`.
+
+    Raises:
+        UserError: the source cannot be understood, or supports none of these figures.
+    """
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it warns of glyphs that a font lacks
+    logging.getLogger("fontTools").setLevel(logging.WARNING)
+    report = fit(source, targets=targets, columns=columns, by=by, direction=direction, unit=unit)
+    folder = Path(source) if isinstance(source, str | Path) else None
+    ours = folder is not None and is_results(folder)
+    records = asked_for(folder, read_results(folder))[0] if folder is not None and ours else []
+    if not records and not figures:
+        figures = FROM_TABLES
+        logger.info("a table gives the figures frontier and steps; others need a sweep's results")
+    paths = draw(
+        report,
+        records,
+        Path(out) if out is not None else _default_out(folder),
+        formats,
+        figures or None,
+        law=_law(report, records),
+        data=training_examples(folder) if folder is not None and ours else None,
+    )
+    if not paths:
+        raise UserError(report.source, "supports none of these figures", "see the reasons above")
+    return paths
+
+
+def _default_out(source: Path | None) -> Path:
+    """A results folder's own figures; those of a table lie beside it, those of a stream or a frame here."""
+    if source is None:
+        return Path("figures")
     if is_results(source):
         return ResultsPaths(source).figures
     return source.with_name(f"{source.stem}-figures") if source.is_file() else Path("figures")

@@ -160,9 +160,12 @@ def restore_spec(path: Path) -> Spec:
     return _checked(read_source(path), path.parent.name, path.absolute().parent, [], restored=True)
 
 
-def parse_spec(data: Mapping[str, Any], name: str = "spec", folder: Path = Path()) -> Spec:
+def parse_spec(
+    data: Mapping[str, Any], name: str = "spec", folder: Path = Path(), overrides: Sequence[str] = ()
+) -> Spec:
     """The same for tables that were read elsewhere; errors call their file NAME.toml."""
-    return _checked(Source(f"{name}.toml", data), name, folder, [])
+    source, errors = with_overrides(Source(f"{name}.toml", data), overrides)
+    return _checked(source, name, folder, errors)
 
 
 def json_schema() -> dict[str, Any]:

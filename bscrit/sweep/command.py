@@ -1,8 +1,7 @@
-"""`bscrit sweep`: read the spec, drive the sweep or say what it would do, and print the summary."""
+"""`bscrit sweep`: read the spec, run the sweep or print what it would do, and print the summary."""
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import shutil
 import sys
@@ -10,53 +9,41 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from bscrit.errors import UserError
 from bscrit.order import Cohort
 from bscrit.paths import ResultsPaths
 from bscrit.preflight import Preflight
 from bscrit.results import is_results, read_results
 from bscrit.spec import Spec, read_spec
 from bscrit.sweep.auto import MOST
-from bscrit.sweep.drive import Outcome, drive
 from bscrit.sweep.executors.local import Local
 from bscrit.sweep.plan import largest_cost, plan
 from bscrit.sweep.preflight import look
 from bscrit.sweep.progress import short
-from bscrit.sweep.summary import missing, summary
-from bscrit.sweep.view import Plain, choose_view
+from bscrit.sweep.run import check_torch, default_folder, run
+from bscrit.sweep.view import Plain
 from bscrit.words import plural
 
 
 def sweep(path: Path, out: Path | None, overrides: Sequence[str], dry_run: bool) -> int:
     """Run the command and return its exit code."""
     spec = read_spec(path, overrides)
-    if importlib.util.find_spec("torch") is None:
-        raise UserError("bscrit sweep", "needs torch, which is not installed", "pip install 'bscrit[train]'")
-    out = out or Path("results") / spec.name
+    out = out or default_folder(spec)
     if dry_run:
+        check_torch("bscrit sweep")
         print(_dry(spec, out))
         return 0
-    view = choose_view(spec)
-    try:
-        outcome = drive(spec, out, view)
-    finally:
-        view.close()
-    if outcome.interrupted:
+    swept = run(spec, out, "bscrit sweep")
+    if swept.interrupted:
         print("interrupted; what is finished is kept, and the same command goes on", file=sys.stderr)
-        return 128 + outcome.interrupted
-    print(summary(spec, outcome, out))
-    return _missing(spec, outcome, out)
-
-
-def _missing(spec: Spec, outcome: Outcome, out: Path) -> int:
-    lacking = missing(spec, outcome.preflight, outcome.records)
-    for point in lacking:
+        return 128 + swept.interrupted
+    print(swept)
+    for point in swept.missing:
         print(point, file=sys.stderr)
-    if lacking:
+    if swept.missing:
         print("  hint: raise sweep.max_examples, or choose easier targets", file=sys.stderr)
-    if outcome.given_up:
+    if swept.given_up:
         print("  hint: mend what failed; the same command tries it again", file=sys.stderr)
-    if lacking or outcome.given_up:
+    if swept.missing or swept.given_up:
         return 1
     print(f"next: bscrit fit {out}", file=sys.stderr)
     return 0

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import bscrit
 from bscrit.errors import UserError, UserErrors
 from bscrit.files import whole_json, write_json, write_text
 from bscrit.paths import ResultsPaths
@@ -20,6 +19,7 @@ from bscrit.preflight import Preflight
 from bscrit.spec import Spec, check
 from bscrit.sweep.executors import Answer, Executor
 from bscrit.sweep.view import View
+from bscrit.version import VERSION
 
 LOOKED_AT = (
     2,
@@ -118,7 +118,7 @@ def _request(spec: Spec) -> dict[str, Any]:
 
 
 def _versions() -> Iterator[tuple[str, str]]:
-    yield "bscrit", bscrit.__version__
+    yield "bscrit", VERSION
     yield "python", platform.python_version()
     for name in ("torch", "numpy", "scikit-learn"):
         try:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 
-import bscrit
 from bscrit.engine.lanes import Lanes
 from bscrit.engine.loading import fingerprint, load_workload
 from bscrit.engine.replay import Replay, replayable
@@ -21,6 +20,7 @@ from bscrit.engine.streams import tensors_of
 from bscrit.engine.workload import Workload
 from bscrit.errors import UserError
 from bscrit.preflight import Preflight
+from bscrit.version import VERSION
 
 _LANES_TIMED = 6
 _TESTED = 64
@@ -104,7 +104,7 @@ def _compiles(device: str) -> None:
 
 def versions() -> dict[str, str]:
     return {
-        "bscrit": bscrit.__version__,
+        "bscrit": VERSION,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,

@@ -32,14 +32,15 @@ def table(tmp_path):
     return str(path)
 
 
-def test_a_table_gives_two_figures_in_every_format(table, tmp_path, capsys):
+def test_a_table_gives_two_figures_in_every_format(table, tmp_path, capsys, caplog):
+    caplog.set_level("INFO")
     assert run(table, tmp_path / "figures", ["png", "svg", "pdf"], [], Options(unit="image")) == 0
     said = capsys.readouterr()
     names = sorted(line.rpartition("/")[2] for line in said.out.splitlines())
     assert names == sorted(
         f"{name}.{ending}" for name in ("frontier", "steps") for ending in ("png", "svg", "pdf")
     )
-    assert "others need a sweep's results" in said.err
+    assert "others need a sweep's results" in caplog.text
     head = {name: (tmp_path / "figures" / name).read_bytes()[:5] for name in names}
     assert head["frontier.pdf"] == b"%PDF-"
     assert head["steps.png"][1:4] == b"PNG"

@@ -10,15 +10,15 @@ from inprocess import InProcess, Silent, small_spec
 from planned import GRID, PROBLEM, RULE
 from simulated import FACTS, Quadratic, disturbed, make_spec, sweep, train
 
-import bscrit.sweep.auto as module
-import bscrit.sweep.drive as drive_module
 from bscrit.fit.core import fit_evidence
 from bscrit.fit.crossings import from_records
 from bscrit.fit.result import Caveat
 from bscrit.fit.source import fit
 from bscrit.spec import parse_spec
 from bscrit.spec.errors import Source
+from bscrit.sweep import auto as module
 from bscrit.sweep import command
+from bscrit.sweep import drive as drive_module
 from bscrit.sweep.auto import FEWEST, MOST, active, choose
 from bscrit.sweep.drive import drive
 from bscrit.sweep.plan import largest_cost, plan, with_backend
