@@ -126,7 +126,7 @@ def test_draws_are_drawn_anew():
     ],
 )
 def test_a_function_that_depends_on_values_is_refused(function):
-    with pytest.raises(NotRecorded, match="value"):
+    with pytest.raises(NotRecorded):
         record(function, [torch.ones(3)])
 
 

@@ -11,7 +11,16 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from bscrit.engine.lanes import Lanes
-from bscrit.engine.replay import MOST_MOVES, MOST_RECORDINGS, Replay, form, layout, replay_of, replayable
+from bscrit.engine.replay import (
+    MOST_MOVES,
+    MOST_RECORDINGS,
+    OFTEN,
+    Replay,
+    form,
+    layout,
+    replay_of,
+    replayable,
+)
 
 NEVER = float("inf")
 BACKENDS = ("vmap", "loop")
@@ -308,7 +317,7 @@ def test_only_a_class_that_says_so_is_replayed():
     for kind, expected in ((Regression, False), (Says, True), (Derived, False)):
         workload = kind(mlp)
         assert replayable(workload) == expected
-        lanes = trained(workload, "loop", None, steps=20, rows=1)
+        lanes = trained(workload, "loop", None, steps=OFTEN + 6, rows=1)
         assert bool(replayed(replay_of(workload, "float32", "cpu"))) == expected
         assert len(lanes) == 1
 
@@ -367,8 +376,8 @@ def test_a_workload_that_cannot_be_a_key_is_replayed_too():
         __hash__ = None
 
     workload = Unhashable(mlp)
-    found = trained(workload, "vmap", None, steps=30)
-    assert_same(found, trained(workload, "vmap", Replay(workload, NEVER), steps=30))
+    found = trained(workload, "vmap", None, steps=OFTEN + 6)
+    assert_same(found, trained(workload, "vmap", Replay(workload, NEVER), steps=OFTEN + 6))
 
 
 def test_form_tells_structures_apart():
