@@ -97,7 +97,7 @@ def shuffled(workload: Workload, run: Run) -> Iterator[Any]:
     size, n = run.batch_size, workload.examples
     if n is None:
         for step in range(run.steps):
-            yield workload.batch(run.seed, step, size)
+            yield workload.batch(run.seed, step * size, size)
         return
     whole = workload.batch(run.seed, 0, n)
     while True:
@@ -182,7 +182,7 @@ def executions(workload: Workload, batch_size: int) -> dict[str, float]:
 
     def steps(how: str, first: int) -> None:
         for step in range(first, first + 20):
-            lanes[how].step(step, 0.0)
+            lanes[how].step(step * batch_size, 0.0)
 
     for how in lanes:  # until it is recorded, or compiled
         steps(how, 0)

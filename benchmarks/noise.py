@@ -67,9 +67,13 @@ def ratios(workload: Workload, size: int, turns: int = TURNS) -> dict[tuple[str,
     step_times: list[float] = []
     sample_times: dict[tuple[str, str], list[float]] = {way: [] for way in WAYS}
     for turn in range(turns):
-        step_times.append(min(seconds(lambda at=turn, n=n: lanes.step(4 * at + n, 1.0)) for n in range(4)))
+        step_times.append(
+            min(seconds(lambda at=4 * turn, n=n: lanes.step((at + n) * size, 1.0)) for n in range(4))
+        )
         for way, gauge in gauges.items():
-            sample_times[way].append(seconds(lambda at=turn, gauge=gauge: gauge.sums(lanes, at).samples()))
+            sample_times[way].append(
+                seconds(lambda at=turn * size, gauge=gauge: gauge.sums(lanes, at).samples())
+            )
     return {way: min(times) / min(step_times) for way, times in sample_times.items()}
 
 

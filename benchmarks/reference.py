@@ -178,7 +178,7 @@ def train(
     while True:
         upcoming = evaluation_after(step)
         for number in range(step, upcoming):
-            lanes.step(number, factor(schedule, number, batch_size))
+            lanes.step(number * batch_size, factor(schedule, number, batch_size))
         step = upcoming
         grid.append(step)
         losses.append(lanes.evaluate())

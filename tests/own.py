@@ -31,9 +31,9 @@ class Mine:
             nn.init.zeros_(model.weight)
             return model
 
-    def batch(self, seed, step, size):
+    def batch(self, seed, start, size):
 {batch}
-        return self.draw(generator(seed, step, size), size)
+        return self.draw(generator(seed, start, size), size)
 
     def losses(self, model, batch):
         x, y = batch

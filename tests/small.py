@@ -21,8 +21,8 @@ class Regression(Workload):
         with seeded(torch.device("cpu"), seed):
             return self.build()
 
-    def batch(self, seed, step, size):
-        draw = generator(seed, step, size)
+    def batch(self, seed, start, size):
+        draw = generator(seed, start, size)
         return {
             "x": torch.randn(size, 2, 6, 6, generator=draw),
             "y": torch.randn(size, self.outputs, generator=draw),

@@ -53,7 +53,7 @@ def test_the_loop_by_hand_and_a_lane_train_alike(bench, settings, lr):
     lanes = Lanes(workload, seeds=[3], lrs=[lr], batch_size=8, optimizer=settings, backend="loop")
     expected = [lanes.evaluate()[0]]
     for step in range(20):
-        lanes.step(step, 1.0)
+        lanes.step(8 * step, 1.0)
         expected.append(lanes.evaluate()[0])
     assert by_hand == pytest.approx(expected, rel=1e-5)
 

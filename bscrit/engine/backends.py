@@ -36,7 +36,7 @@ class Backend(Protocol):
     ) -> list[Tensor]:
         """Gradients of (sum of per-example losses)/divisor, [K, ...] each; lane k has `batches[which[k]]`.
 
-        What the model draws at random depends on the lane's seed and on `draw`, (step, part) of the batch.
+        What the model draws at random depends on the lane's seed and on `draw`, (start, part) of the batch.
         """
 
     def grouped(self, batch: Any, examples: int, reduce: Reduce = list) -> list[Tensor] | None:

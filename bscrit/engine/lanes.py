@@ -1,8 +1,10 @@
 """Lanes: K runs of one batch size that train in lockstep on one device.
 
     lanes = Lanes(Quadratic(), seeds=[0, 0], lrs=[0.1, 0.2], batch_size=16, optimizer={"use": "sgd"})
-    for step in range(100):
-        lanes.step(step, factor(schedule, step, 16))
+    position = Position()
+    for _ in range(100):
+        lanes.step(position.examples, factor(schedule, position.steps, 16))
+        position = position.after(16)
     lanes.evaluate()    # (2,) losses
 
 On the CPU a lane's numbers don't depend, to the last bit, on how many lanes there are, on its place among
@@ -108,9 +110,9 @@ class Lanes:
         """Buffers and frozen parameters by name, [K, ...]; not copies."""
         return self.stack.buffers
 
-    def step(self, step: int, factor: float) -> None:
-        """Apply update number `step` (from 0) to every lane, with rates `factor * lrs`."""
-        gradients = self.mean_gradients(self.batches(step), self.batch_size, step)
+    def step(self, start: int, factor: float) -> None:
+        """Update every lane with the batch after its first `start` examples, at rates `factor * lrs`."""
+        gradients = self.mean_gradients(self.batches(start), self.batch_size, start)
         if not self._laid_out:
             stacks = zip(self.stack.parameters.items(), gradients, strict=True)
             self.stack.parameters = {
@@ -121,10 +123,10 @@ class Lanes:
         parameters = list(self.stack.parameters.values())
         self.optimizer.step(parameters, gradients, factor)
 
-    def gradients(self, step: int) -> dict[str, Tensor]:
+    def gradients(self, start: int) -> dict[str, Tensor]:
         """What `step` would update with, by name, [K, ...]; buffers stay as they are."""
         with restored(self.stack.buffers):
-            gradients = self.mean_gradients(self.batches(step), self.batch_size, step)
+            gradients = self.mean_gradients(self.batches(start), self.batch_size, start)
         return dict(zip(self.stack.parameters, gradients, strict=True))
 
     def evaluate(self) -> NDArray[np.float64]:
@@ -206,14 +208,14 @@ class Lanes:
         buffers = {name: rows_of(tensor, rows) for name, tensor in self.stack.buffers.items()}
         return Stack(tuple(self.stack.seeds[row] for row in rows), parameters, buffers)
 
-    def batches(self, step: int, size: int | None = None, apart: int = 0) -> list[Any]:
+    def batches(self, start: int, size: int | None = None, apart: int = 0) -> list[Any]:
         """The batch of each distinct seed, on the device; `apart` draws other examples than the updates see."""
         size = self.batch_size if size is None else size
         batches = []
         with seeding(self.device) as seed_all:
             for seed in self._distinct:
-                seed_all(seed, step)
-                batches.append(moved(self.workload.batch(seed + apart, step, size), self.device, self.dtype))
+                seed_all(seed, start)
+                batches.append(moved(self.workload.batch(seed + apart, start, size), self.device, self.dtype))
         self._check_size(batches[0], size)
         return batches
 
@@ -228,12 +230,12 @@ class Lanes:
                 "return tensors whose first dimension is `size`",
             )
 
-    def mean_gradients(self, batches: list[Any], divisor: int, step: int, part: int = 0) -> list[Tensor]:
+    def mean_gradients(self, batches: list[Any], divisor: int, start: int, part: int = 0) -> list[Tensor]:
         """Gradients of (sum of losses)/divisor, [K, ...]; where memory runs out, again from smaller parts."""
         while True:
             size = divisor if self.micro_batch is None else min(self.micro_batch, divisor)
             try:
-                return self._accumulated(batches, divisor, size, (step, part))
+                return self._accumulated(batches, divisor, size, (start, part))
             except RuntimeError as error:
                 if not _out_of_memory(error) or size == 1 or not self.workload.sums_over_examples:
                     raise
@@ -243,12 +245,12 @@ class Lanes:
     def _accumulated(
         self, batches: list[Any], divisor: int, size: int, draw: tuple[int, int]
     ) -> list[Tensor]:
-        step, first = draw
+        start, first = draw
         if size >= divisor or not self.workload.sums_over_examples:
             return self.engine.gradients(batches, self.which, divisor, draw)
         total: list[Tensor] = []
         for index, part in enumerate(cut(batches, size), first):
-            gradients = self.engine.gradients(part, self.which, divisor, (step, index))
+            gradients = self.engine.gradients(part, self.which, divisor, (start, index))
             # Not in place: parameters that are only added to one another may share one gradient.
             total = list(torch._foreach_add(total, gradients)) if total else gradients
         return total

@@ -98,7 +98,7 @@ def accumulation_test(
             f"{batch_size} examples at once and in parts of {size} differ in",
         )
         if not test.ok:
-            again = whole.gradients(1)
+            again = whole.gradients(batch_size)
             if any(not torch.equal(again[name], tensor) for name, tensor in expected.items()):
                 return SelfTest(True, "not tested: the model draws random numbers in training")
             return test
@@ -170,7 +170,7 @@ class _OneBatch:
                 module.p = 0.0
         return model
 
-    def batch(self, seed: int, step: int, size: int) -> Any:  # noqa: ARG002 (every step has the first batch)
+    def batch(self, seed: int, start: int, size: int) -> Any:  # noqa: ARG002 (every step has the first batch)
         return self._workload.batch(seed, 0, size)
 
 
@@ -193,7 +193,9 @@ def _two_batches(lanes: Lanes) -> dict[str, Tensor]:
     tensors = {f"gradient of {name}": tensor for name, tensor in lanes.gradients(0).items()}
     lanes.step(0, 0.0)
     tensors |= {f"buffer {name}": tensor.clone() for name, tensor in lanes.buffers.items()}
-    tensors |= {f"second gradient of {name}": tensor for name, tensor in lanes.gradients(1).items()}
+    tensors |= {
+        f"second gradient of {name}": tensor for name, tensor in lanes.gradients(lanes.batch_size).items()
+    }
     return {**tensors, "evaluation": torch.from_numpy(lanes.evaluate())}
 
 
@@ -223,12 +225,12 @@ def _difference(found: Tensor, expected: Tensor) -> Tensor:
     return torch.where(same, 0.0, (found.double() - expected.double()).abs())
 
 
-def _seconds_of_step(lanes: Lanes, step: int) -> float:
-    start = time.perf_counter()
-    lanes.step(step, 0.0)
+def _seconds_of_step(lanes: Lanes, number: int) -> float:
+    began = time.perf_counter()
+    lanes.step(number * lanes.batch_size, 0.0)
     if lanes.device.type == "cuda":
         torch.cuda.synchronize(lanes.device)
-    return time.perf_counter() - start
+    return time.perf_counter() - began
 
 
 def _first_line(error: Exception) -> str:

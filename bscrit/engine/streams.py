@@ -1,8 +1,8 @@
 """Which examples make up a batch, and batches as nests of tensors.
 
 The example stream of a seed is the concatenation of its epochs, each a random permutation of all examples;
-batch k of size B is positions kB to (k + 1)B of it, across epoch ends. So a batch is a function of
-(seed, k, B) alone, every example is drawn equally often, no batch is short, and there is nothing to save.
+a batch is the next `size` examples of it after the first `start`, across epoch ends. So a batch is a function
+of (seed, start, size) alone, every example is drawn equally often, no batch is short, and there is nothing to save.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class ExampleStream:
     """Indices of examples, without replacement within an epoch.
 
     >>> stream = ExampleStream(6, seed=0)
-    >>> sorted(torch.cat([stream.batch(0, 4), stream.batch(1, 4)])[:6].tolist())
+    >>> sorted(torch.cat([stream.batch(0, 4), stream.batch(4, 4)])[:6].tolist())
     [0, 1, 2, 3, 4, 5]
     """
 
@@ -32,15 +32,15 @@ class ExampleStream:
         self.seed = seed
         self._epochs: dict[int, Tensor] = {}
 
-    def batch(self, step: int, size: int) -> Tensor:
-        """Indices of the examples of update number `step` (from 0), shape (size,), int64.
+    def batch(self, start: int, size: int) -> Tensor:
+        """Indices of the examples after the first `start` of the stream, shape (size,), int64.
 
         Raises:
             ValueError: a batch larger than the data set, which would repeat examples.
         """
         if not 1 <= size <= self.n:
             raise ValueError(f"a batch of {size} examples can't be drawn from {self.n} without repeating any")
-        epoch, first = divmod(step * size, self.n)
+        epoch, first = divmod(start, self.n)
         order = self._epoch(epoch)
         if first + size <= self.n:
             return order[first : first + size]

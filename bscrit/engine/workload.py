@@ -35,8 +35,8 @@ class Workload:
         """A new model on the CPU, its initial parameters a function of the seed alone."""
         raise NotImplementedError
 
-    def batch(self, seed: int, step: int, size: int) -> Any:
-        """The batch of update number `step` (from 0): a function of these three numbers alone.
+    def batch(self, seed: int, start: int, size: int) -> Any:
+        """The `size` examples after the first `start` of a run: a function of these three numbers alone.
 
         Returns a tensor or a nest of tuples, lists and dicts of tensors, each with leading dimension `size`.
         """

@@ -13,7 +13,7 @@ import torch
 
 from bscrit.files import replacing
 
-KEYS = {"steps", "evaluated", "seconds", "next_noise", "noise_seconds", "names", "lanes"}
+KEYS = {"steps", "examples", "evaluated", "seconds", "next_noise", "noise_seconds", "names", "lanes"}
 
 
 def save(path: Path, state: Mapping[str, Any]) -> None:

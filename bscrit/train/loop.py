@@ -26,6 +26,7 @@ from bscrit.engine.workload import Workload
 from bscrit.errors import UserError
 from bscrit.noise import FrozenNoise, frozen_lines, noise_line
 from bscrit.paths import TrialPaths
+from bscrit.position import Position
 from bscrit.record import end
 from bscrit.request import Shard
 from bscrit.train import checkpoint
@@ -96,7 +97,8 @@ class _Cohort:
         self.pace = pace
         self.live = [row for row in self.own if self.lanes[row].ending is None]
         self.path = self.lanes[self.own[0]].paths.checkpoint
-        self.steps = self.evaluated = self.next_noise = 0
+        self.position = Position()
+        self.evaluated = self.next_noise = 0
         self.seconds = self.noise_seconds = self.waited_seconds = 0.0
         self.gauge = Gauge(self.order.noise) if self.order.noise is not None else None
 
@@ -110,28 +112,29 @@ class _Cohort:
         saved = self._saved()
         self.stack = self._lanes(self.live)
         if saved is not None:
-            self.steps, self.evaluated, self.seconds = saved["steps"], saved["evaluated"], saved["seconds"]
+            self.position = Position(saved["steps"], saved["examples"])
+            self.evaluated, self.seconds = saved["evaluated"], saved["seconds"]
             self.next_noise, self.noise_seconds = saved["next_noise"], saved["noise_seconds"]
             self.stack.load_state_dict(saved["lanes"])
             self.stack.keep([saved["names"].index(name) for name in self._names()])
         self.began = self.saved = time.monotonic()
         self.noise_before = self.noise_seconds
-        self.timed = self.steps, self.seconds
+        self.timed = self.position.steps, self.seconds
         for row in self.live:
-            self.lanes[row].begin(self.steps if saved is not None else -1, files)
+            self.lanes[row].begin(self.position.steps if saved is not None else -1, files)
         if saved is None:
             self._evaluate()
-        elif self.steps == self.evaluated:
+        elif self.position.steps == self.evaluated:
             self._judge()  # it was told to leave while it waited for its peers; else this finds nothing new
 
     def step(self) -> None:
         """One update of every live lane, and what is due after it."""
-        if self.gauge is not None and self.steps == self.next_noise:
+        if self.gauge is not None and self.position.steps == self.next_noise:
             self._measure_noise(self.gauge)
-        rate = factor(self.trial.schedule, self.steps, self.trial.batch_size)
-        self._with_all(lambda stack: stack.step(self.steps, rate))
-        self.steps += 1
-        if self.steps >= min(evaluation_after(self.evaluated), self.order.max_steps):
+        rate = factor(self.trial.schedule, self.position.steps, self.trial.batch_size)
+        self._with_all(lambda stack: stack.step(self.position.examples, rate))
+        self.position = self.position.after(self.trial.batch_size)
+        if self.position.steps >= min(evaluation_after(self.evaluated), self.order.max_steps):
             self._evaluate()
         if self.live and time.monotonic() - self.saved > CHECKPOINT_SECONDS:
             self.save()
@@ -139,7 +142,8 @@ class _Cohort:
     def save(self) -> None:
         """Write the checkpoint beside and rename it: the previous one stays until this one is whole."""
         state = {
-            "steps": self.steps,
+            "steps": self.position.steps,
+            "examples": self.position.examples,
             "evaluated": self.evaluated,
             "seconds": self._elapsed(),
             "next_noise": self.next_noise,
@@ -168,16 +172,18 @@ class _Cohort:
         return all(len(curve) and curve.steps[-1] == saved["evaluated"] for curve in curves)
 
     def _evaluate(self) -> None:
-        self.evaluated = self.steps
-        seconds, examples = self._elapsed(), self.steps * self.trial.batch_size
+        self.evaluated = self.position.steps
+        seconds, examples = self._elapsed(), self.position.examples
         before, then = self.timed
-        self.pace.trained(len(self.live), self.steps - before, seconds - then)
-        self.timed = self.steps, seconds
+        self.pace.trained(len(self.live), self.position.steps - before, seconds - then)
+        self.timed = self.position.steps, seconds
         losses = self._with_all(Lanes.evaluate)
         for row, loss in zip(self.live, losses.tolist(), strict=True):
             lane = self.lanes[row]
-            lane.rows.add(self.steps, examples, loss, seconds)
-            line = curve_line(self.steps, examples, loss, self.trial.batch_size, self._lr(lane), seconds)
+            lane.rows.add(self.position.steps, examples, loss, seconds)
+            line = curve_line(
+                self.position.steps, examples, loss, self.trial.batch_size, self._lr(lane), seconds
+            )
             write(lane.curve_file, line, lane.paths.curve)
         if self.gauge is not None and self.gauge.how.losses:
             self._freeze(self.gauge)
@@ -189,13 +195,13 @@ class _Cohort:
         Up to now: a lane may have ended later, before an interruption, and a peer may be ahead.
         """
         began = time.monotonic()
-        if not self.peers.wait(self.steps, self.interrupted):
+        if not self.peers.wait(self.position.steps, self.interrupted):
             return  # it is judged when it goes on
         waited = time.monotonic() - began
         self.waited_seconds += waited
         self.pace.waited(waited)
-        curves = [lane.rows.until(self.steps) for lane in self.lanes]
-        known = [lane.ending if lane.rows.last <= self.steps else None for lane in self.lanes]
+        curves = [lane.rows.until(self.position.steps) for lane in self.lanes]
+        known = [lane.ending if lane.rows.last <= self.position.steps else None for lane in self.lanes]
         found = judge(self.order, curves, known)
         for row, (lane, ending) in enumerate(zip(self.lanes, found, strict=True)):
             if lane.ending is None and ending is not None:
@@ -262,14 +268,14 @@ class _Cohort:
 
     def _measure_noise(self, gauge: Gauge) -> None:
         with self._timed():
-            found = self._with_all(lambda stack: gauge.sums(stack, self.steps).samples())
-        examples = self.steps * self.trial.batch_size
+            found = self._with_all(lambda stack: gauge.sums(stack, self.position.examples).samples())
+        examples = self.position.examples
         for metric, samples in found.items():
             for row, sample in zip(self.live, samples, strict=True):
                 lane = self.lanes[row]
-                line = noise_line(self.steps, examples, metric, *sample)
+                line = noise_line(self.position.steps, examples, metric, *sample)
                 write(lane.noise_file, line, lane.paths.noise)
-        self.next_noise = gauge.how.after(self.steps)
+        self.next_noise = gauge.how.after(self.position.steps)
 
     def _freeze(self, gauge: Gauge) -> None:
         """Measure the lanes that have just passed a loss that was asked for."""
@@ -293,11 +299,12 @@ class _Cohort:
         """
         copy, found = self._lanes([row]), []
         copy.load_state_dict(self.stack.state_dict([place]))
-        at = (self.steps, self.steps * self.trial.batch_size, inf)
+        at = (self.position.steps, self.position.examples, inf)
+        position = self.position
         for ahead in range(FROZEN_STEPS):
             found += [replace(one, ahead=ahead) for one in gauge.frozen(copy, at, ahead)]
-            step = self.steps + ahead
-            copy.step(step, factor(self.trial.schedule, step, self.trial.batch_size))
+            copy.step(position.examples, factor(self.trial.schedule, position.steps, self.trial.batch_size))
+            position = position.after(self.trial.batch_size)
         return found
 
     @contextlib.contextmanager
@@ -312,8 +319,8 @@ class _Cohort:
 
     def _facts(self) -> dict[str, Any]:
         return {
-            "steps": self.steps,
-            "examples": self.steps * self.trial.batch_size,
+            "steps": self.position.steps,
+            "examples": self.position.examples,
             "seconds": round(self._elapsed(), 3),
             "noise_seconds": round(self.noise_seconds, 3),
             "backend": self.stack.backend,
@@ -321,7 +328,9 @@ class _Cohort:
         }
 
     def _lr(self, lane: OpenTrial) -> float:
-        return lane.trial.lr * factor(self.trial.schedule, max(self.steps - 1, 0), self.trial.batch_size)
+        return lane.trial.lr * factor(
+            self.trial.schedule, max(self.position.steps - 1, 0), self.trial.batch_size
+        )
 
     def _elapsed(self) -> float:
         """Seconds of training and evaluation, without those of measuring and of waiting."""

@@ -37,8 +37,8 @@ class Gauge:
         self.how = how
         self._examples: Examples | None = None
 
-    def sums(self, lanes: Lanes, step: int, *, size: int | None = None, apart: int = 0) -> Sums:
-        """Squared gradient norms of groups of the batch of update number `step`, and of their mean.
+    def sums(self, lanes: Lanes, start: int, *, size: int | None = None, apart: int = 0) -> Sums:
+        """Squared gradient norms of groups of the batch after the first `start` examples, and of their mean.
 
         Args:
             size: of the batch; that of the updates by default.
@@ -56,14 +56,14 @@ class Gauge:
             )
         size = lanes.batch_size if size is None else size
         sums = Sums(
-            len(lanes), {name: self._metric(name, lanes, step, size, apart) for name in self.how.metrics}
+            len(lanes), {name: self._metric(name, lanes, start, size, apart) for name in self.how.metrics}
         )
         with restored(lanes.stack.buffers):
-            batches = lanes.batches(step, size, apart)
+            batches = lanes.batches(start, size, apart)
             if self.how.source == "examples":
                 self._add_examples(sums, lanes, batches)
             else:
-                _add_parts(sums, lanes, batches, min(self.how.parts, size), step)
+                _add_parts(sums, lanes, batches, min(self.how.parts, size), start)
         return sums
 
     def frozen(self, lanes: Lanes, at: tuple[float, float, float], number: int = 0) -> list[FrozenNoise]:
@@ -81,17 +81,17 @@ class Gauge:
             return []  # a data set of a handful of examples
         apart = FRESH + number + FROZEN_STEPS * (lanes.batch_size % MOST_SIZES)
         return measure_frozen(
-            lambda draw: self.sums(lanes, draw, size=size, apart=apart),
+            lambda number: self.sums(lanes, number * size, size=size, apart=apart),
             {name: _adam(lanes) if name == "adam" else identity for name in self.how.metrics},
             at=at,
             precision=self.how.precision * FROZEN_STEPS**0.5,
             draws=most // size,
         )
 
-    def _metric(self, name: str, lanes: Lanes, step: int, size: int, apart: int) -> Metric:
+    def _metric(self, name: str, lanes: Lanes, start: int, size: int, apart: int) -> Metric:
         if name == "hessian":
             # The product of a gradient with the Hessian of its own batch has another mean.
-            return hessian(_curvature(lanes, lanes.batches(step, size, FRESH + apart), size, step))
+            return hessian(_curvature(lanes, lanes.batches(start, size, FRESH + apart), size, start))
         return _adam(lanes) if name == "adam" else identity
 
     def _add_examples(self, sums: Sums, lanes: Lanes, batches: list[Any]) -> None:
@@ -101,7 +101,7 @@ class Gauge:
         self._examples.add(sums, stack.parameters, stack.buffers, stacked(batches, lanes.which))
 
 
-def _add_parts(sums: Sums, lanes: Lanes, batches: list[Any], parts: int, step: int) -> None:
+def _add_parts(sums: Sums, lanes: Lanes, batches: list[Any], parts: int, start: int) -> None:
     """Add the gradients of parts of a batch, as equal as can be; those of one size in one pass if possible."""
     total = len(tensors_of(batches[0])[0])
     shorter, longer = divmod(total, parts)
@@ -116,7 +116,7 @@ def _add_parts(sums: Sums, lanes: Lanes, batches: list[Any], parts: int, step: i
         ):
             continue
         for part in cut(mine, examples):
-            gradients = lanes.mean_gradients(part, examples, step, draw)
+            gradients = lanes.mean_gradients(part, examples, start, draw)
             sums.add([stack.unsqueeze(1) for stack in gradients], [examples])
             draw += 1
 
@@ -148,12 +148,12 @@ def _squares_and_sums(stacks: list[Tensor]) -> list[Tensor]:
 
 
 def _curvature(
-    lanes: Lanes, batches: list[Any], size: int, step: int
+    lanes: Lanes, batches: list[Any], size: int, start: int
 ) -> Callable[[list[Tensor]], list[Tensor]]:
     """The Hessian on as much of a batch as fits into memory."""
     fits = size if lanes.micro_batch is None else min(lanes.micro_batch, size)
     with restored(lanes.stack.buffers):
-        return lanes.engine.curvature(_narrowed(batches, 0, fits), lanes.which, fits, (step, 0))
+        return lanes.engine.curvature(_narrowed(batches, 0, fits), lanes.which, fits, (start, 0))
 
 
 def _adam(lanes: Lanes) -> Metric:

@@ -171,9 +171,9 @@ def _repeatable(workload: Workload, seed: int, size: int) -> list[str]:
     """
     name, cpu = type(workload).__name__, torch.device("cpu")
 
-    def batch(step: int) -> list[torch.Tensor]:
-        with seeded(cpu, seed, step):
-            return tensors_of(workload.batch(seed, step, size))
+    def batch(start: int) -> list[torch.Tensor]:
+        with seeded(cpu, seed, start):
+            return tensors_of(workload.batch(seed, start, size))
 
     def model() -> dict[str, torch.Tensor]:
         with seeded(cpu, seed):
@@ -183,10 +183,12 @@ def _repeatable(workload: Workload, seed: int, size: int) -> list[str]:
     first, again = batch(0), batch(0)
     if any(not torch.equal(a, b) for a, b in zip(first, again, strict=True)):
         problems.append(
-            f"{name}.batch draws another batch each time: it must depend on (seed, step, size) alone"
+            f"{name}.batch draws another batch each time: it must depend on (seed, start, size) alone"
         )
-    elif workload.examples != size and all(torch.equal(a, b) for a, b in zip(first, batch(1), strict=True)):
-        problems.append(f"{name}.batch returns the same batch at every step: it must depend on the step")
+    elif workload.examples != size and all(
+        torch.equal(a, b) for a, b in zip(first, batch(size), strict=True)
+    ):
+        problems.append(f"{name}.batch returns the same batch at every step: it must depend on `start`")
     one, other = model(), model()
     if any(not torch.equal(one[key], other[key]) for key in one):
         problems.append(f"{name}.model differs from call to call: it must depend on the seed alone")

@@ -51,12 +51,12 @@ class Classifier(Workload):
         with seeded(torch.device("cpu"), seed):
             return _mlp(self._hidden) if self._kind == "mlp" else _cnn(self._hidden)
 
-    def batch(self, seed: int, step: int, size: int) -> tuple[Tensor, Tensor]:
+    def batch(self, seed: int, start: int, size: int) -> tuple[Tensor, Tensor]:
         """Images (size, 1, 8, 8) and labels (size,)."""
         inputs, labels, _, _ = self._data()
         if seed not in self._streams:
             self._streams[seed] = ExampleStream(len(inputs), seed)
-        index = self._streams[seed].batch(step, size).to(inputs.device)
+        index = self._streams[seed].batch(start, size).to(inputs.device)
         return inputs.index_select(0, index), labels.index_select(0, index)
 
     def losses(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:

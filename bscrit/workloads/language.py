@@ -84,11 +84,11 @@ class Language(Workload):
         with seeded(torch.device("cpu"), seed):
             return _Transformer(*self._sizes)
 
-    def batch(self, seed: int, step: int, size: int) -> Tensor:
+    def batch(self, seed: int, start: int, size: int) -> Tensor:
         """Tokens (size, sequence + 1), of which the last is only predicted."""
         if seed not in self._streams:
             self._streams[seed] = ExampleStream(len(self._training), seed)
-        index = self._streams[seed].batch(step, size).to(self._training.device)
+        index = self._streams[seed].batch(start, size).to(self._training.device)
         return self._training.index_select(0, index).long()
 
     def losses(self, model: nn.Module, batch: Tensor) -> Tensor:

@@ -47,9 +47,9 @@ class LeastSquares(Workload):
         nn.init.zeros_(layer.weight)
         return layer
 
-    def batch(self, seed: int, step: int, size: int) -> tuple[Tensor, Tensor]:
+    def batch(self, seed: int, start: int, size: int) -> tuple[Tensor, Tensor]:
         """Features (size, dimensions) and labels (size,)."""
-        draw = generator(seed, step, size)
+        draw = generator(seed, start, size)
         features = torch.randn(size, len(self.optimum), generator=draw) * self._deviations
         noise = torch.randn(size, generator=draw) * math.sqrt(self.exact.label_noise)
         return features, features @ self.optimum + noise

@@ -57,21 +57,22 @@ class Quadratic(Workload):
         self._start = float(start)
         self._half_curvature: dict[tuple[torch.dtype, torch.device], Tensor] = {}
         self._deviation = torch.from_numpy(self.exact.noise).sqrt()
-        self._drawn: dict[tuple[int, int, int], Tensor] = {}
+        self._drawn: dict[tuple[int, int, int, int], Tensor] = {}
 
     def model(self, seed: int) -> nn.Module:  # noqa: ARG002 (every seed starts from the same loss)
         return _Point(torch.full(self._deviation.shape, self._start))
 
-    def batch(self, seed: int, step: int, size: int) -> Tensor:
+    def batch(self, seed: int, start: int, size: int) -> Tensor:
         """The mean noise of a batch, shape (1, dimensions), in place of its `size` examples."""
-        chunk, row = divmod(step, _STEPS_AT_ONCE)
-        key = (seed, size, chunk)
+        number, offset = divmod(start, size)  # an offset only where batch sizes change along a run
+        chunk, row = divmod(number, _STEPS_AT_ONCE)
+        key = (seed, chunk, size, offset)
         if key not in self._drawn:
             # Lanes walk in step through their seeds: only chunks of the present are ever asked for again.
-            for past in [k for k in self._drawn if k[2] != chunk]:
+            for past in [k for k in self._drawn if k[1] != chunk]:
                 del self._drawn[past]
             shape = (_STEPS_AT_ONCE, len(self._deviation))
-            normal = torch.randn(shape, generator=generator(seed, chunk, size), dtype=torch.float64)
+            normal = torch.randn(shape, generator=generator(*key if offset else key[:3]), dtype=torch.float64)
             self._drawn[key] = (normal * (self._deviation / math.sqrt(size))).float()
         return self._drawn[key][row : row + 1]
 

@@ -26,9 +26,9 @@ class Spirals(Workload):
             layers = [nn.Linear(2, self.hidden), nn.Tanh(), nn.Linear(self.hidden, self.hidden), nn.Tanh()]
             return nn.Sequential(*layers, nn.Linear(self.hidden, 1), nn.Flatten(0))
 
-    def batch(self, seed: int, step: int, size: int) -> tuple[Tensor, Tensor]:
-        """The data of one step: always the same for the same seed, step and size."""
-        return self.draw(generator(seed, step, size), size)
+    def batch(self, seed: int, start: int, size: int) -> tuple[Tensor, Tensor]:
+        """The `size` examples after the first `start` of a run: always the same for the same three numbers."""
+        return self.draw(generator(seed, start, size), size)
 
     def losses(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
         """One loss per example, shape (size,): bscrit itself takes the mean, over the whole batch."""

@@ -24,10 +24,10 @@ def test_bfloat16_is_an_ordinary_loop_under_autocast(backend):
     model = workload.model(1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
     for step in range(5):
-        lanes.step(step, 1.0)
+        lanes.step(8 * step, 1.0)
         optimizer.zero_grad()
         with torch.autocast("cpu", torch.bfloat16):
-            losses = workload.losses(model, workload.batch(1, step, 8))
+            losses = workload.losses(model, workload.batch(1, 8 * step, 8))
         losses.float().mean().backward()
         optimizer.step()
     for name, parameter in model.named_parameters():

@@ -40,7 +40,7 @@ def trained(workload, backend, replay, steps=8, dtype="float32", rows=3, optimiz
     )
     losses = []
     for step in range(steps):
-        lanes.step(step, 1.0)
+        lanes.step(lanes.batch_size * step, 1.0)
         losses.append(lanes.evaluate())
     lanes.losses = np.array(losses)
     return lanes
@@ -146,7 +146,7 @@ def test_lanes_that_leave_and_other_batch_sizes_have_recordings_of_their_own():
         for lanes in (found, expected):
             lanes.keep([0, 2])
             for step in range(8, 12):
-                lanes.step(step, 0.5)
+                lanes.step(lanes.batch_size * step, 0.5)
             lanes.losses = lanes.evaluate()
         assert_same(found, expected)
         assert (
@@ -164,7 +164,7 @@ def test_parts_of_a_batch_are_replayed_too():
             replay=replay,
         )  # fmt: skip
         for step in range(6):
-            lanes.step(step, 1.0)
+            lanes.step(lanes.batch_size * step, 1.0)
         lanes.losses = lanes.evaluate()
         return lanes
 
@@ -184,10 +184,10 @@ class Watched(Regression):
         super().__init__(mlp)
         self.how, self.calls, self.weight, self.log = how, 0, 1.0, []
 
-    def batch(self, seed, step, size):
+    def batch(self, seed, start, size):
         if self.how == "curriculum":
-            self.weight = 1.0 if step < 6 else 0.5
-        return super().batch(seed, step, size)
+            self.weight = 1.0 if start < 6 * size else 0.5
+        return super().batch(seed, start, size)
 
     def losses(self, model, batch):
         losses = super().losses(model, batch)
@@ -234,10 +234,10 @@ class Scheduled(Regression):
         super().__init__(mlp)
         self.schedule, self.structure, self.value = schedule, structure, None
 
-    def batch(self, seed, step, size):
-        self.value = self.schedule(step)
-        batch = super().batch(seed, step, size)
-        return batch if self.structure is None else self.structure(step, batch)
+    def batch(self, seed, start, size):
+        self.value = self.schedule(start // size)
+        batch = super().batch(seed, start, size)
+        return batch if self.structure is None else self.structure(start // size, batch)
 
     def losses(self, model, batch):
         if self.structure is not None:
@@ -295,8 +295,8 @@ def test_an_evaluation_by_another_library_is_not_frozen():
 
 def test_sparse_batches_are_left_alone():
     class Sparse(Regression):
-        def batch(self, seed, step, size):
-            batch = super().batch(seed, step, size)
+        def batch(self, seed, start, size):
+            batch = super().batch(seed, start, size)
             return {"x": batch["x"].flatten(1).to_sparse(), "y": batch["y"]}
 
         def losses(self, model, batch):
@@ -414,7 +414,7 @@ def test_compiled_training_is_the_same_to_rounding_and_goes_on_with_the_same_bit
 
     def further(lanes, first, last):
         for step in range(first, last):
-            lanes.step(step, 1.0)
+            lanes.step(lanes.batch_size * step, 1.0)
         lanes.losses = lanes.evaluate()
         return lanes
 
@@ -445,6 +445,6 @@ def test_on_a_gpu_to_rounding(backend):
         for often in (1, NEVER)
     )  # fmt: skip
     for step in range(6):
-        found.step(step, 1.0)
-        expected.step(step, 1.0)
+        found.step(8 * step, 1.0)
+        expected.step(8 * step, 1.0)
     np.testing.assert_allclose(found.evaluate(), expected.evaluate(), rtol=1e-4)

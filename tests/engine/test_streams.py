@@ -12,29 +12,33 @@ from bscrit.measure.nests import map_tensors
 @pytest.mark.parametrize("size", [1, 3, 7, 10])
 def test_every_epoch_holds_every_example_once_whatever_the_batch_size(size):
     stream = ExampleStream(10, seed=3)
-    drawn = torch.cat([stream.batch(step, size) for step in range(30)])
+    drawn = torch.cat([stream.batch(size * number, size) for number in range(30)])
     for epoch in drawn[: len(drawn) // 10 * 10].view(-1, 10):
         assert epoch.sort().values.tolist() == list(range(10))
 
 
 def test_batch_sizes_cut_the_same_stream():
     stream = ExampleStream(10, seed=3)
-    ones = torch.cat([stream.batch(step, 1) for step in range(60)])
-    sixes = torch.cat([stream.batch(step, 6) for step in range(10)])
+    ones = torch.cat([stream.batch(start, 1) for start in range(60)])
+    sixes = torch.cat([stream.batch(start, 6) for start in range(0, 60, 6)])
+    growing = torch.cat([stream.batch(0, 4), stream.batch(4, 7), stream.batch(11, 9)])
     assert torch.equal(ones, sixes)
+    assert torch.equal(ones[:20], growing)
 
 
-def test_a_batch_is_a_function_of_seed_step_and_size_alone():
+def test_a_batch_is_a_function_of_seed_start_and_size_alone():
     forward, backward = ExampleStream(10, seed=3), ExampleStream(10, seed=3)
-    expected = [forward.batch(step, 7) for step in range(20)]
-    for step in reversed(range(20)):
-        assert torch.equal(backward.batch(step, 7), expected[step])
+    expected = [forward.batch(start, 7) for start in range(0, 60, 3)]
+    for number in reversed(range(20)):
+        assert torch.equal(backward.batch(3 * number, 7), expected[number])
     assert not torch.equal(ExampleStream(10, seed=4).batch(0, 10), expected[0])
 
 
 def test_epochs_and_seeds_have_unrelated_orders():
     orders = [
-        tuple(ExampleStream(50, seed).batch(epoch, 50).tolist()) for seed in range(5) for epoch in range(5)
+        tuple(ExampleStream(50, seed).batch(50 * epoch, 50).tolist())
+        for seed in range(5)
+        for epoch in range(5)
     ]
     assert len(set(orders)) == 25
 

@@ -109,8 +109,8 @@ def test_a_batch_of_another_size_is_refused(own):
 @pytest.mark.parametrize(
     ("inside", "expected"),
     [
-        ({"batch": "import os; step = int.from_bytes(os.urandom(4))"}, "draws another batch each time"),
-        ({"batch": "step = 7"}, "the same batch at every step"),
+        ({"batch": "import os; start = int.from_bytes(os.urandom(4))"}, "draws another batch each time"),
+        ({"batch": "start = 7"}, "the same batch at every step"),
         ({"model": "import os; seed = int.from_bytes(os.urandom(4)); return nn.Linear(5, 1).apply("
           "lambda m: nn.init.constant_(m.weight, seed))"}, "differs from call to call"),
     ],

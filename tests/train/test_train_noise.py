@@ -37,8 +37,8 @@ class NoisyExamples(Workload):
         nn.init.ones_(layer.weight)
         return layer
 
-    def batch(self, seed, step, size):
-        return torch.randn(size, 12, generator=generator(seed, step, size)) * self.deviation
+    def batch(self, seed, start, size):
+        return torch.randn(size, 12, generator=generator(seed, start, size)) * self.deviation
 
     def losses(self, model, batch):
         return model(batch).squeeze(-1) + (self.h * model.weight.square()).sum() / 2
@@ -59,7 +59,7 @@ def samples(lanes, steps, how):
     """Per metric and lane, samples of frozen parameters at these steps."""
     gauge, found = Gauge(how), {metric: [[] for _ in lanes.seeds] for metric in how.metrics}
     for step in steps:
-        for metric, row in gauge.sums(lanes, step).samples().items():
+        for metric, row in gauge.sums(lanes, lanes.batch_size * step).samples().items():
             for lane, sample in enumerate(row):
                 found[metric][lane].append((step, step, *sample))
     return {
@@ -116,10 +116,10 @@ def test_norms_equal_those_of_single_models(backend, micro_batch, batch_size, si
         workload, backend=backend, batch_size=batch_size, dtype="float64", micro_batch=micro_batch
     )
     for seed, (n_small, small, n_big, big) in enumerate(
-        Gauge(Measurement()).sums(lanes, 3).samples()["identity"]
+        Gauge(Measurement()).sums(lanes, 3 * batch_size).samples()["identity"]
     ):
         model = workload.model(seed).double()
-        inputs, labels = workload.batch(seed, 3, batch_size)
+        inputs, labels = workload.batch(seed, 3 * batch_size, batch_size)
         pieces = zip(inputs.double().split(sizes), labels.split(sizes), strict=True)
         norms = [squared_norm(model, x, y) for x, y in pieces]
         assert (n_small, n_big) == pytest.approx((batch_size / 4, batch_size))
@@ -138,11 +138,11 @@ def test_a_lane_measures_what_it_would_measure_alone(source, backend):
     how = Measurement(source=source, metrics=METRICS)
     together = lanes_of(Classifier(hidden=8), seeds=(0, 1, 2), optimizer=ADAM, backend=backend)
     together.step(0, 1.0)
-    found = Gauge(how).sums(together, 1).samples()
+    found = Gauge(how).sums(together, 12).samples()
     for place, seed in enumerate((0, 1, 2)):
         alone = lanes_of(Classifier(hidden=8), seeds=(seed,), optimizer=ADAM, backend="loop")
         alone.step(0, 1.0)
-        for metric, (expected,) in Gauge(how).sums(alone, 1).samples().items():
+        for metric, (expected,) in Gauge(how).sums(alone, 12).samples().items():
             assert found[metric][place] == pytest.approx(expected, rel=2e-4), metric
 
 
@@ -151,11 +151,11 @@ def test_the_hessian_is_that_of_other_examples(backend):
     workload = LeastSquares(5)
     lanes = lanes_of(workload, backend=backend, seeds=(4,), dtype="float64")
     how = Measurement(metrics=("hessian",), parts=2)
-    ((_, small, _, big),) = Gauge(how).sums(lanes, 2).samples()["hessian"]
-    x, y = (tensor.double() for tensor in workload.batch(4, 2, 12))
+    ((_, small, _, big),) = Gauge(how).sums(lanes, 24).samples()["hessian"]
+    x, y = (tensor.double() for tensor in workload.batch(4, 24, 12))
     residual = -y  # theta = 0
     parts = [(x[a:b] * residual[a:b, None]).mean(0) for a, b in ((0, 6), (6, 12))]
-    other, _ = workload.batch(4 + 1_000_000_007, 2, 12)
+    other, _ = workload.batch(4 + 1_000_000_007, 24, 12)
     h = other.double().T @ other.double() / 12
     mean = (parts[0] + parts[1]) / 2
     assert small == pytest.approx(float(sum(g @ h @ g for g in parts)) / 2, rel=1e-10)
@@ -172,8 +172,8 @@ def test_measuring_changes_nothing(source, backend):
         gauge = Gauge(how)
         for step in range(4):
             if measure:
-                gauge.sums(lanes, step).samples()
-            lanes.step(step, 1.0)
+                gauge.sums(lanes, 8 * step).samples()
+            lanes.step(8 * step, 1.0)
         return lanes
 
     random = torch.get_rng_state()
@@ -238,7 +238,7 @@ def test_of_a_whole_data_set_the_signal_is_the_norm_of_its_gradient():
     scale = found.from_data_of(used).scale()
     model = workload.model(0).double()
     size = int(found.block_examples[0])
-    batches = [workload.batch(1_000_000_007 + 4 * 12, step, size) for step in range(used // size)]
+    batches = [workload.batch(1_000_000_007 + 4 * 12, start, size) for start in range(0, used, size)]
     inputs, labels = (torch.cat(tensors) for tensors in zip(*batches, strict=True))
     signal = squared_norm(model, inputs.double(), labels)
     apart = found.dot.sum() / (16 * 15)

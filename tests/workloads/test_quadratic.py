@@ -21,7 +21,7 @@ def test_mean_over_many_lanes_is_the_expected_loss(momentum):
     lanes = Lanes(workload, seeds=seeds, lrs=[0.5] * 256, batch_size=16, optimizer=optimizer)
     assert lanes.evaluate() == pytest.approx([2.5936887588] * 256, rel=1e-6)
     for step in range(60):
-        lanes.step(step, 1.0)
+        lanes.step(16 * step, 1.0)
         if step + 1 in (1, 10, 60):
             losses = lanes.evaluate()
             exact = workload.exact.loss(0.5, 16, step + 1, momentum=momentum)
@@ -33,20 +33,20 @@ def test_mean_over_many_lanes_is_the_expected_loss(momentum):
 def test_noise_is_fresh_in_every_step_seed_and_batch_size_and_the_same_when_asked_again():
     workload = Quadratic(dimensions=50)
     drawn = [
-        workload.batch(seed, step, size)
-        for step in (0, 1, 63, 64, 65, 700)
+        workload.batch(seed, start, size)
+        for start in (0, 1, 4, 252, 256, 259, 260, 2800)
         for seed in (0, 1)
         for size in (1, 4)
     ]
     assert len({tuple(row.flatten().tolist()) for row in drawn}) == len(drawn)
     again = Quadratic(dimensions=50)
-    for step in (700, 0, 64):
-        assert torch.equal(again.batch(1, step, 4), workload.batch(1, step, 4))
+    for start in (2800, 0, 259, 256):
+        assert torch.equal(again.batch(1, start, 4), workload.batch(1, start, 4))
 
 
 def test_noise_has_the_variance_of_the_mean_of_a_batch():
     workload = Quadratic(dimensions=20, noise=3.0, noise_power=0.5)
-    rows = np.concatenate([workload.batch(0, step, 8).numpy() for step in range(6400)])
+    rows = np.concatenate([workload.batch(0, 8 * step, 8).numpy() for step in range(6400)])
     assert rows.var(axis=0) == pytest.approx(workload.exact.noise / 8, rel=0.08)
     assert rows.mean(axis=0) == pytest.approx(np.zeros(20), abs=0.05)
     assert np.corrcoef(rows[:-1, 0], rows[1:, 0])[0, 1] == pytest.approx(0, abs=0.05)
@@ -55,8 +55,8 @@ def test_noise_has_the_variance_of_the_mean_of_a_batch():
 def test_its_gradient_is_the_true_one_and_the_noise():
     workload = Quadratic(dimensions=5)
     lanes = Lanes(workload, seeds=[3], lrs=[0.1], batch_size=4, optimizer=SGD, dtype="float64")
-    expected = torch.from_numpy(workload.exact.curvature) + workload.batch(3, 7, 4)[0].double()
-    torch.testing.assert_close(lanes.gradients(7)["theta"][0], expected)
+    expected = torch.from_numpy(workload.exact.curvature) + workload.batch(3, 28, 4)[0].double()
+    torch.testing.assert_close(lanes.gradients(28)["theta"][0], expected)
 
 
 def test_the_global_random_state_is_left_alone():
