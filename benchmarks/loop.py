@@ -37,7 +37,7 @@ from bscrit.engine.workload import Workload
 from bscrit.order import Cohort, Order
 from bscrit.preflight import Preflight
 from bscrit.record import Record, begin
-from bscrit.results import read_results
+from bscrit.results import read_records
 from bscrit.spec import Spec, parse_spec, restore_spec
 from bscrit.sweep.plan import plan
 from bscrit.sweep.progress import best
@@ -258,7 +258,7 @@ def oracle(folder: Path) -> dict[str, dict[str, float]]:
     # Torch imports much when a first optimizer is made: that is start-up.
     by_hand(workload, Run(spec.sweep.batch_sizes[0], 0.0, 0, 1), spec.optimizer_at(spec.sweep.batch_sizes[0]))
     found: dict[str, dict[str, float]] = {}
-    for run in winning(spec, read_results(folder)):
+    for run in winning(spec, read_records(folder)):
         start, cpu = time.perf_counter(), time.process_time()
         by_hand(workload, run, spec.optimizer_at(run.batch_size))
         here = found.setdefault(str(run.batch_size), {"seconds": 0.0, "cpu_seconds": 0.0, "examples": 0.0})

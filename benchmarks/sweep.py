@@ -31,7 +31,7 @@ from workloads import HERE, NAMES, machine, named, stored
 from bscrit.estimate import Estimate
 from bscrit.fit.result import Fit
 from bscrit.fit.source import fit
-from bscrit.results import read_results
+from bscrit.results import read_records
 from bscrit.spec import Spec
 from bscrit.sweep.summary import cost
 from bscrit.workloads.exact import hyperbola, power_law
@@ -105,7 +105,7 @@ def measure(name: str, folder: Path) -> None:
     spec = named(name)
     out = folder / name
     sweep = swept(name, out, "noise.source=none")
-    trained, winning = cost(spec, read_results(out))
+    trained, winning = cost(spec, read_records(out))
     training = training_seconds(out)
     by_hand = run([sys.executable, str(HERE / "loop.py"), "--oracle", str(out)])
     sizes: dict[str, dict[str, float]] = json.loads(by_hand.printed)
@@ -184,7 +184,7 @@ def truth(name: str, sweeps: int, folder: Path) -> None:
             raise SystemExit(
                 f"{name}: no reference of this spec and data; run benchmarks/reference.py {name}"
             )
-        trained, winning = cost(spec, read_results(out))
+        trained, winning = cost(spec, read_records(out))
         costs.append(trained / winning)
         for target, fits in found.items():
             fits.append(_fit(out, target))

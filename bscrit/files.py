@@ -25,16 +25,6 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
 
 
-def read_json(path: Path) -> Any:
-    """Read JSON that this package wrote; UserError when the file is damaged."""
-    try:
-        return json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise UserError(
-            str(path), f"is not valid JSON ({error})", "restore the file, or remove it to make it again"
-        ) from None
-
-
 def whole_json(path: Path) -> Any | None:
     """JSON as `write_json` leaves it; None where there is no such file, or where a crash tore it."""
     try:

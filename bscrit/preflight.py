@@ -1,11 +1,14 @@
-"""What a worker finds out about a workload before anything trains; one file, results/NAME/preflight.json."""
+"""Facts of a workload that a worker finds before anything trains; one file of a results folder."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
+
+from bscrit.files import whole_json
 
 
 @dataclass(frozen=True)
@@ -53,3 +56,11 @@ class Preflight:
         backends = {int(size): str(name) for size, name in data["backends"].items()}
         lists = {name: tuple(data[name]) for name in ("problems", "notes")}
         return cls(**{**data, "untrained_loss": float(data["untrained_loss"]), "backends": backends, **lists})
+
+
+def read_preflight(path: Path) -> Preflight | None:
+    """The facts that a file holds; None where there is none, or where it was torn or is of another version."""
+    try:
+        return Preflight.from_dict(whole_json(path) or {})
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None

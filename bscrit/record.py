@@ -28,7 +28,7 @@ from bscrit.order import Order, Role
 from bscrit.paths import TrialPaths
 from bscrit.trial import FINISHED, Status, Trial
 
-SCHEMA = 2
+SCHEMA = 3
 STATUSES = get_args(Status)
 Made = TypeVar("Made")
 

@@ -1,21 +1,50 @@
-"""Results: a folder of records.
-
-results/NAME/
-  spec.toml                       the spec as it was read
-  preflight.json                  what a worker found out about the workload before training
-  trials/b00256-lr0.05-s0-3f9a1c2e/
-  fit.json frontier.csv crossings.csv figures/      derived: may be deleted and made again
-"""
+"""Results: the records of one folder, with the spec and the preflight that they belong to."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from bscrit.errors import UserError
 from bscrit.files import readable
 from bscrit.paths import ResultsPaths
+from bscrit.preflight import Preflight, read_preflight
 from bscrit.record import Record, read_record
+from bscrit.spec import Spec, restore_spec
+from bscrit.trial import Trial
+
+
+@dataclass(frozen=True)
+class Results:
+    """A folder of records, or the state of a sweep that fills it.
+
+    Attributes:
+        records: every record of the folder, in the order of their names (so: of batch size).
+        spec: None for a bare folder of trials, and where no preflight identifies the data.
+        preflight: facts of the workload; defaults where they are not known.
+    """
+
+    folder: Path
+    records: tuple[Record, ...]
+    spec: Spec | None = None
+    preflight: Preflight = field(default_factory=Preflight)
+
+    @cached_property
+    def belonging(self) -> tuple[Record, ...]:
+        """Records of the spec's own curves and data, at any batch size; all records where there is no spec."""
+        return self._of(self.spec.describes) if self.spec else self.records
+
+    @cached_property
+    def asked_for(self) -> tuple[Record, ...]:
+        """Those of them at batch sizes that the spec lists or leaves open."""
+        return self._of(self.spec.asks_for) if self.spec else self.records
+
+    def _of(self, spec_has: Callable[[Trial, str], bool]) -> tuple[Record, ...]:
+        fingerprint = self.preflight.fingerprint
+        return tuple(record for record in self.records if spec_has(record.trial, fingerprint))
 
 
 def is_folder(source: Any) -> bool:
@@ -31,8 +60,22 @@ def is_results(path: Path) -> bool:
         return ResultsPaths(path).trials.is_dir()
 
 
-def read_results(path: Path) -> list[Record]:
-    """Every record in a results folder, in the order of their names (so: of batch size)."""
+def read_results(path: Path) -> Results:
+    """Results as a sweep left them, or a bare folder of trials.
+
+    Raises:
+        UserError: no results folder; a record of another version.
+        UserErrors: spec.toml was damaged.
+    """
+    paths, records = ResultsPaths(path), tuple(read_records(path))
+    with readable(path):
+        preflight = read_preflight(paths.preflight)
+        has_spec = preflight is not None and paths.spec.exists()
+    return Results(path, records, restore_spec(paths.spec) if has_spec else None, preflight or Preflight())
+
+
+def read_records(path: Path) -> list[Record]:
+    """Every record in a results folder, in the order of their names."""
     if not is_results(path):
         raise UserError(
             str(path), "is not a results folder: it has no folder 'trials'", "run `bscrit sweep` first"

@@ -25,6 +25,33 @@ def number(value: float, digits: int = 3) -> str:
     return f"{rounded:,.{max(places, 0)}f}"
 
 
+def compact(count: float) -> str:
+    """A count in a few characters.
+
+    >>> compact(950), compact(12345), compact(2.5e6)
+    ('950', '12.3k', '2.5M')
+    """
+    if not isfinite(count):
+        return "-"
+    for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(count) >= scale:
+            return f"{count / scale:.3g}{unit}"
+    return f"{count:.4g}"
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(5), duration(125), duration(7300)
+    ('5 s', '2 min 5 s', '2 h 2 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
 def size(batch_size: float) -> str:
     """A batch size as it is typed: whole where it is whole.
 

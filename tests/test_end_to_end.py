@@ -15,7 +15,7 @@ import pytest
 from own import write_spec
 
 from bscrit.crossing import meet
-from bscrit.results import read_results
+from bscrit.results import read_records
 from bscrit.trial import FINISHED
 
 BSCRIT = [sys.executable, "-m", "bscrit", "sweep"]
@@ -71,7 +71,7 @@ def run(spec, out, *arguments, **keywords):
 
 def told(out):
     """Everything that must be the same however a sweep came to its end."""
-    return {r.trial.name: (r.status, r.reason, r.order, r.curve.loss.tobytes()) for r in read_results(out)}
+    return {r.trial.name: (r.status, r.reason, r.order, r.curve.loss.tobytes()) for r in read_records(out)}
 
 
 def times(out):
@@ -79,7 +79,7 @@ def times(out):
 
 
 def finished(out):
-    return {r.trial.name for r in read_results(out) if r.status in FINISHED}
+    return {r.trial.name for r in read_records(out) if r.status in FINISHED}
 
 
 def workers_of(process):
@@ -93,7 +93,7 @@ def workers_of(process):
 def crossings(out, target):
     """Steps to a target at the measured rates, by batch size and rate."""
     groups = {}
-    for record in read_results(out):
+    for record in read_records(out):
         if record.role == "measure":
             groups.setdefault((record.trial.batch_size, record.trial.lr), []).append(record.curve)
     met = {key: meet(curves, target, confirmed=False) for key, curves in groups.items()}
@@ -178,7 +178,7 @@ def test_a_workload_that_raises_is_a_row_for_each_trial_with_its_log(tmp_path):
     assert "missing: " in err
     assert "hint: mend what failed; the same command tries it again" in err
     assert "Traceback" not in err
-    measured = {r.trial.batch_size for r in read_results(tmp_path / "out") if r.role == "measure"}
+    measured = {r.trial.batch_size for r in read_records(tmp_path / "out") if r.role == "measure"}
     assert measured == {2, 32}, "the other batch sizes are complete"
 
 

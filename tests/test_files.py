@@ -9,12 +9,12 @@ import stat
 import pytest
 
 from bscrit.errors import UserError
-from bscrit.files import explaining, read_json, replacing, whole_json, whole_lines, write_json, write_text
+from bscrit.files import explaining, replacing, whole_json, whole_lines, write_json, write_text
 
 
 def test_a_written_file_is_read_back(tmp_path):
     write_json(tmp_path / "a.json", {"rate": 0.1, "name": "é"})
-    assert read_json(tmp_path / "a.json") == whole_json(tmp_path / "a.json") == {"rate": 0.1, "name": "é"}
+    assert whole_json(tmp_path / "a.json") == {"rate": 0.1, "name": "é"}
 
 
 def test_json_is_strict(tmp_path):
@@ -47,8 +47,6 @@ def test_json_torn_at_any_byte_is_no_json(tmp_path):
     for length in range(len(whole) - 1):
         path.write_bytes(whole[:length])
         assert whole_json(path) is None
-        with pytest.raises(UserError, match=r"a\.json: is not valid JSON"):
-            read_json(path)
     assert whole_json(tmp_path / "missing.json") is None
 
 

@@ -108,7 +108,7 @@ def test_beginning_again_forgets_how_it_ended_and_keeps_the_streams(folder):
 
 
 @pytest.mark.parametrize("name", ["trial.json", "order.json", "status.json"])
-@pytest.mark.parametrize("content", [{"schema": 1}, {"schema": 3}, {}, []])
+@pytest.mark.parametrize("content", [{"schema": 2}, {"schema": 4}, {}, []])
 def test_a_file_of_another_version_is_an_error_that_names_it(folder, name, content):
     (folder / name).write_text(json.dumps(content))
     with pytest.raises(UserError, match=rf"{name}: is not of the format"):

@@ -14,7 +14,6 @@ from typing import Any
 
 from bscrit.errors import UserError, nearest
 from bscrit.estimate import Estimate
-from bscrit.files import read_json
 from bscrit.fit.advice import (
     Option,
     StepCost,
@@ -28,6 +27,7 @@ from bscrit.fit.law import Against, Law, fit_law
 from bscrit.fit.report import Report, title
 from bscrit.fit.result import Fit
 from bscrit.paths import ResultsPaths
+from bscrit.preflight import read_preflight
 from bscrit.words import number, plural, shown, size
 
 LAWS: Mapping[str, Against] = {"loss": "loss", "parameters": "parameters", "data": "data"}
@@ -278,10 +278,10 @@ def _sizes(report: Report, against: Against) -> dict[int, float]:
 
 
 def _from_folder(source: str, against: Against) -> float | None:
-    file = ResultsPaths(Path(source)).preflight
-    if not file.is_file():
+    facts = read_preflight(ResultsPaths(Path(source)).preflight)
+    if facts is None:
         return None
-    value = read_json(file).get({"parameters": "parameters", "data": "examples"}[against])
+    value = facts.parameters if against == "parameters" else facts.examples
     return float(value) if value else None
 
 

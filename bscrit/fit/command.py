@@ -19,7 +19,7 @@ from bscrit.fit.export import crossings_csv, frontier_csv, markdown, to_dict
 from bscrit.fit.report import Report, title
 from bscrit.fit.source import fit
 from bscrit.paths import ResultsPaths
-from bscrit.results import is_results
+from bscrit.results import Results, is_results
 
 PASSED, FAILED, UNWRITTEN = 0, 1, 2
 LONGEST_UNIT = 60
@@ -65,7 +65,7 @@ def run(sources: Sequence[str], options: Options) -> int:
     return code
 
 
-def read(sources: Sequence[str], options: Options) -> Report:
+def read(sources: Sequence[str | Results], options: Options) -> Report:
     """One report of all sources, as the options ask for it."""
     return fit(
         sources[0] if len(sources) == 1 else list(sources),

@@ -10,16 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from bscrit.errors import UserError
-from bscrit.files import readable, whole_json
 from bscrit.fit.core import fit_crossings, fit_evidence
 from bscrit.fit.crossings import from_records
 from bscrit.fit.noise.compare import with_noise
 from bscrit.fit.noise.meter import is_noise, read_meters, report_of, with_meters
 from bscrit.fit.report import Report
-from bscrit.paths import ResultsPaths
-from bscrit.record import Record
-from bscrit.results import is_folder, is_results, read_results
-from bscrit.spec import restore_spec
+from bscrit.results import Results, is_folder, is_results, read_results
 from bscrit.tables.options import as_targets
 
 if TYPE_CHECKING:
@@ -27,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def fit(
-    source: Path | str | pd.DataFrame | Sequence[Path | str],
+    source: Path | str | Results | pd.DataFrame | Sequence[Path | str | Results],
     *,
     targets: Sequence[float] | None = None,
     columns: Mapping[str, str] | None = None,
@@ -39,9 +35,9 @@ def fit(
     """Fit S = s_min (1 + b_crit/B) to every group and target of a source.
 
     Args:
-        source: a results folder, a table of crossings or curves (CSV, TSV, JSON lines, JSON, Parquet), several
-            files of one export, "-" for standard input, or a data frame. Several results folders stand side by
-            side, told apart by a group "source". A noise.csv alone has no B_crit: its report holds noise scales.
+        source: a results folder, `Results`, a table of crossings or curves (CSV, TSV, JSON lines, JSON, Parquet),
+            several files of one export, "-" for standard input, or a data frame. Several results folders stand side
+            by side, told apart by a group "source". A noise.csv alone has no B_crit: its report holds noise scales.
         targets: losses to fit; those of the sweep, or all in a table of crossings, when left out.
         columns: role -> column, such as {"steps": "iter"}, for names that are not recognised.
         by: columns whose values separate fits.
@@ -57,32 +53,32 @@ def fit(
         UserError: whatever cannot be understood, with the place and the remedy; a source that is named twice;
             folders that count in different units; options on columns where there are none.
     """
-    named = list(source) if isinstance(source, list | tuple) else [source]
-    _refuse_twice([str(one) for one in named if isinstance(one, str | Path)])
+    sources = list(source) if isinstance(source, list | tuple) else [source]
     meters = [noise] if isinstance(noise, str | Path) else list(noise)
-    _refuse_twice([str(one) for one in meters])
-    if any(map(is_noise, named)):
-        _refuse_all_but_noise(
-            named, meters, {"targets": targets, "columns": columns, "by": by, "direction": direction}
-        )
-        return report_of([str(one) for one in named], unit or "example")
-    if meters:
-        if len(named) > 1:
-            raise UserError("--noise", "goes with one source", f"name one: {named[0]}")
-        held = read_meters(meters)
-    folders = [one for one in named if is_folder(one)]
-    if folders and len(folders) == len(named):
-        _refuse_columns(str(folders[0]), {"columns": columns, "by": by, "direction": direction})
-
-    def one(source: Any) -> Report:
-        folder = _results_folder(source)
-        if folder is not None:
-            return _of_results(folder, as_targets(targets), unit)
-        return _of_table(source, targets, columns or {}, by, direction, unit)
-
-    if len(named) == 1 or not folders:
-        return with_meters(one(source), held) if meters else one(source)
-    return _side_by_side([str(name) for name in named], [one(name) for name in named])
+    _refuse_twice(sources)
+    _refuse_twice(meters)
+    for_tables = {"columns": columns, "by": by, "direction": direction}
+    if any(map(is_noise, sources)):
+        _refuse_all_but_noise(sources, meters, {"targets": targets, **for_tables})
+        return report_of([str(path) for path in sources], unit or "example")
+    if meters and len(sources) > 1:
+        raise UserError("--noise", "goes with one source", f"name one: {sources[0]}")
+    measured = read_meters(meters) if meters else None
+    opened = [_opened(one) for one in sources]
+    folders = [_name(one) for one in opened if isinstance(one, Results)]
+    if folders and len(folders) == len(opened):
+        _refuse_columns(folders[0], for_tables)
+    if len(opened) > 1 and not folders:
+        opened = [opened]  # several files of one export are one table
+    reports = [
+        _of_results(one, as_targets(targets), unit)
+        if isinstance(one, Results)
+        else _of_table(one, targets, columns or {}, by, direction, unit)
+        for one in opened
+    ]
+    if len(reports) > 1:
+        return _side_by_side(list(map(_name, sources)), reports)
+    return reports[0] if measured is None else with_meters(reports[0], measured)
 
 
 def _of_table(
@@ -101,99 +97,85 @@ def _of_table(
     )
 
 
-def _results_folder(source: Any) -> Path | None:
-    if isinstance(source, list | tuple) and len(source) == 1:
-        source = source[0]
+def _name(source: Any) -> str:
+    """A source as the user named it."""
+    return str(source.folder if isinstance(source, Results) else source)
+
+
+def _opened(source: Any) -> Any:
+    """The results of a folder; any other source as it is."""
     if not is_folder(source):
-        return None
+        return source
     if not is_results(Path(source)):
         raise UserError(
             str(source),
             "is a folder, but not of a sweep's results: it has no folder 'trials'",
             "name a results folder, or a table: a CSV, TSV, JSON lines or Parquet file",
         )
-    return Path(source)
+    return read_results(Path(source))
 
 
-def _of_results(folder: Path, targets: Sequence[float] | None, unit: str | None) -> Report:
-    records, notes = asked_for(folder, read_results(folder))
+def _of_results(results: Results, targets: Sequence[float] | None, unit: str | None) -> Report:
+    if results.spec is None:
+        _check_alike(results)
+    records = results.belonging
     if not any(record.finished for record in records):
-        raise UserError(str(folder), "holds no finished trial yet", "run `bscrit sweep` to its end first")
-    evidence = from_records(records, targets)
-    found = str(_facts(folder).get("unit", "example"))
-    report = fit_evidence(evidence, source=str(folder), unit=unit or found)
-    fits = tuple(with_noise(fit, records, training_examples(folder)) for fit in report.fits)
-    return replace(report, fits=fits, notes=(*notes, *report.notes))
-
-
-def asked_for(folder: Path, records: Sequence[Record]) -> tuple[list[Record], list[str]]:
-    """The records that the folder's spec asks for, at any batch size, and notes on what is left out or missing.
-
-    A folder may hold trials of an older spec, with another optimizer or other data: they are other curves.
-    """
-    if not ResultsPaths(folder).spec.exists() or not _facts(folder):
-        _check_alike(folder, records)
-        return list(records), [
-            "spec.toml or preflight.json is missing: whose trials these are was not checked"
-        ]
-    spec = restore_spec(ResultsPaths(folder).spec)
-    fingerprint = str(_facts(folder).get("fingerprint", ""))
-    mine = [record for record in records if spec.asks_for(record.trial, fingerprint)]
-    notes = []
-    if len(mine) < len(records):
-        notes.append(
-            f"{len(records) - len(mine)} trials of another spec or other data lie in this folder: left out"
+        raise UserError(
+            str(results.folder), "holds no finished trial yet", "run `bscrit sweep` to its end first"
         )
-    unfinished = sum(not record.finished for record in mine)
-    measured = {record.trial.batch_size for record in mine if record.role == "measure" and record.finished}
-    asked = spec.sweep.batch_sizes or sorted({record.trial.batch_size for record in mine})
-    missing = [str(size) for size in asked if size not in measured]
+    facts = results.preflight
+    report = fit_evidence(from_records(records, targets), source=str(results.folder), unit=unit or facts.unit)
+    fits = tuple(with_noise(fit, records, facts.examples) for fit in report.fits)
+    return replace(report, fits=fits, notes=(*_notes(results), *report.notes))
+
+
+def _notes(results: Results) -> list[str]:
+    """Sentences on trials that are left out, and on those that the sweep still lacks."""
+    spec, records = results.spec, results.belonging
+    if spec is None:
+        return ["spec.toml or preflight.json is missing: whose trials these are was not checked"]
+    notes = []
+    if others := len(results.records) - len(records):
+        notes.append(f"{others} trials of another spec or other data lie in this folder: left out")
+    unfinished = sum(not record.finished for record in records)
+    measured = {record.trial.batch_size for record in records if record.role == "measure" and record.finished}
+    batch_sizes = spec.sweep.batch_sizes or sorted({record.trial.batch_size for record in records})
+    missing = [str(size) for size in batch_sizes if size not in measured]
     if unfinished or missing:
         parts = [f"{unfinished} trials are not finished"] if unfinished else []
         parts += [f"nothing is measured yet at batch size {', '.join(missing)}"] if missing else []
         notes.append(f"the sweep is not complete: {'; '.join(parts)}; run the same `bscrit sweep` again")
-    return mine, notes
+    return notes
 
 
-def _facts(folder: Path) -> dict[str, Any]:
-    """What preflight found, nothing where its file is not there or torn."""
-    with readable(folder):
-        facts = whole_json(ResultsPaths(folder).preflight)
-    return facts if isinstance(facts, dict) else {}
-
-
-def training_examples(folder: Path) -> float | None:
-    """Examples of the training set, None where they are drawn without end or not known."""
-    found = _facts(folder).get("examples")
-    return float(found) if isinstance(found, int) and found > 0 else None
-
-
-def _check_alike(folder: Path, records: Sequence[Record]) -> None:
+def _check_alike(results: Results) -> None:
     """Refuse trials of one batch size that differ in more than rate and seed: without a spec none is preferred."""
     kinds: dict[int, str] = {}
-    for record in records:
+    for record in results.records:
         kind = json.dumps({**record.trial.to_dict(), "lr": 0, "seed": 0}, sort_keys=True)
         if kinds.setdefault(record.trial.batch_size, kind) != kind:
             raise UserError(
-                str(folder),
+                str(results.folder),
                 f"holds trials of several specs at batch size {record.trial.batch_size}, and spec.toml or "
                 "preflight.json is missing",
                 "run the `bscrit sweep` that you mean once more: it writes both",
             )
 
 
-def _side_by_side(sources: Sequence[str], reports: Sequence[Report]) -> Report:
+def _side_by_side(names: Sequence[str], reports: Sequence[Report]) -> Report:
+    """One report of several sources, which a group keeps apart."""
     units = {report.unit for report in reports}
+    source = " ".join(names)
     if len(units) > 1:
-        what = f"count in different units: {', '.join(sorted(units))}"
-        raise UserError(" ".join(sources), what, "fit them one at a time")
-    fits = [
-        replace(found, group={"source": source, **found.group})
-        for source, report in zip(sources, reports, strict=True)
-        for found in report.fits
-    ]
-    notes = tuple(note for report in reports for note in report.notes)
-    return Report(" ".join(sources), units.pop(), tuple(fits), notes)
+        raise UserError(
+            source, f"count in different units: {', '.join(sorted(units))}", "fit them one at a time"
+        )
+    fits = tuple(
+        replace(fit, group={"source": name, **fit.group})
+        for name, report in zip(names, reports, strict=True)
+        for fit in report.fits
+    )
+    return Report(source, units.pop(), fits, tuple(note for report in reports for note in report.notes))
 
 
 def _refuse_columns(folder: str, options: Mapping[str, object]) -> None:
@@ -203,11 +185,11 @@ def _refuse_columns(folder: str, options: Mapping[str, object]) -> None:
 
 
 def _refuse_all_but_noise(
-    named: Sequence[Any], meters: Sequence[Path | str], options: Mapping[str, object]
+    sources: Sequence[Any], meters: Sequence[Path | str], options: Mapping[str, object]
 ) -> None:
     """A noise.csv stands alone, or beside others of its kind."""
-    meter = next(str(one) for one in named if is_noise(one))
-    other = next((str(one) for one in named if not is_noise(one)), None)
+    meter = next(str(source) for source in sources if is_noise(source))
+    other = next((str(source) for source in sources if not is_noise(source)), None)
     if other is not None or meters:
         what = "is a noise.csv, and no source of crossings"
         raise UserError(meter, what, f"`bscrit fit {other or 'TABLE'} --noise {meter}`")
@@ -216,11 +198,13 @@ def _refuse_all_but_noise(
             raise UserError(meter, f"is a noise.csv, where --{name} says nothing", "it is for tables")
 
 
-def _refuse_twice(sources: Sequence[str]) -> None:
-    seen: set[Path] = set()
+def _refuse_twice(sources: Sequence[Any]) -> None:
+    resolved: set[Path] = set()
     for source in sources:
-        with contextlib.suppress(OSError, ValueError):  # no path at all: its reader says so
-            place = Path(source).resolve()
-            if place in seen:
-                raise UserError(source, "is named twice", "name each source once")
-            seen.add(place)
+        if not isinstance(source, str | Path):
+            continue
+        with contextlib.suppress(OSError, ValueError):  # no path at all: its reader refuses it
+            path = Path(source).resolve()
+            if path in resolved:
+                raise UserError(str(source), "is named twice", "name each source once")
+            resolved.add(path)

@@ -12,11 +12,11 @@ from bscrit.errors import UserError
 from bscrit.fit.command import Options
 from bscrit.fit.rates import RateLaw, fit_rates
 from bscrit.fit.report import Report
-from bscrit.fit.source import asked_for, fit, training_examples
+from bscrit.fit.source import fit
 from bscrit.paths import ResultsPaths
 from bscrit.plot.draw import draw
 from bscrit.record import Record
-from bscrit.results import is_results, read_results
+from bscrit.results import Results, is_folder, is_results, read_results
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,7 +46,7 @@ def run(
 
 
 def plot(
-    source: Path | str | pd.DataFrame,
+    source: Path | str | Results | pd.DataFrame,
     *,
     out: Path | str | None = None,
     formats: Sequence[str] = ("png",),
@@ -63,7 +63,7 @@ def plot(
     bscrit.plot("runs.csv", out="figures", formats=["svg", "pdf"], figures=["frontier"])
 
     Args:
-        source: a results folder, a table, or a data frame.
+        source: a results folder, `Results`, a table, or a data frame.
         out: folder of the figures; by default SOURCE/figures, of runs.csv runs-figures beside it, else figures here.
         formats: of "png", "svg", "pdf".
         figures: of "frontier", "steps", "rates", "best_rate", "curves", "noise", "noise_loss"; by default those that
@@ -75,34 +75,34 @@ def plot(
     """
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it warns of glyphs that a font lacks
     logging.getLogger("fontTools").setLevel(logging.WARNING)
+    if isinstance(source, str | Path) and is_folder(source) and is_results(Path(source)):
+        source = read_results(Path(source))
+    results = source if isinstance(source, Results) else None
     report = fit(source, targets=targets, columns=columns, by=by, direction=direction, unit=unit)
-    folder = Path(source) if isinstance(source, str | Path) else None
-    ours = folder is not None and is_results(folder)
-    records = asked_for(folder, read_results(folder))[0] if folder is not None and ours else []
+    records = results.belonging if results else ()
     if not records and not figures:
         figures = FROM_TABLES
         logger.info("a table gives the figures frontier and steps; others need a sweep's results")
     paths = draw(
         report,
         records,
-        Path(out) if out is not None else _default_out(folder),
+        Path(out) if out is not None else _default_out(source),
         formats,
         figures or None,
         law=_law(report, records),
-        data=training_examples(folder) if folder is not None and ours else None,
+        data=results.preflight.examples if results else None,
     )
     if not paths:
         raise UserError(report.source, "supports none of these figures", "see the reasons above")
     return paths
 
 
-def _default_out(source: Path | None) -> Path:
+def _default_out(source: Path | str | Results | pd.DataFrame) -> Path:
     """A results folder's own figures; those of a table lie beside it, those of a stream or a frame here."""
-    if source is None:
-        return Path("figures")
-    if is_results(source):
-        return ResultsPaths(source).figures
-    return source.with_name(f"{source.stem}-figures") if source.is_file() else Path("figures")
+    if isinstance(source, Results):
+        return ResultsPaths(source.folder).figures
+    table = Path(source) if isinstance(source, str | Path) else Path()
+    return table.with_name(f"{table.stem}-figures") if table.is_file() else Path("figures")
 
 
 def _law(report: Report, records: Sequence[Record]) -> RateLaw | None:

@@ -117,6 +117,11 @@ class Spec(BaseModel):
         return steps if self.sweep.max_steps is None else min(steps, self.sweep.max_steps)
 
     def asks_for(self, trial: Trial, fingerprint: str) -> bool:
+        """Whether a trial is of this spec and of these data, at a batch size that is listed or left open."""
+        listed = self.sweep.auto or trial.batch_size in self.sweep.batch_sizes
+        return listed and self.describes(trial, fingerprint)
+
+    def describes(self, trial: Trial, fingerprint: str) -> bool:
         """Whether a trial is of this spec and of these data, at whatever batch size, rate and seed."""
         # By key: 1 and 1.0 are equal in Python, but make two trials.
         return trial.key == self.trial(trial.batch_size, trial.lr, trial.seed, fingerprint).key

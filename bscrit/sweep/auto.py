@@ -23,8 +23,7 @@ from bscrit.fit.hyperbola import FEWEST as FITTED
 from bscrit.fit.identify import KNEE
 from bscrit.preflight import Preflight
 from bscrit.record import Record
-from bscrit.sweep.progress import short
-from bscrit.words import plural
+from bscrit.words import compact, plural
 
 if TYPE_CHECKING:
     from bscrit.fit.hyperbola import Hyperbola
@@ -105,7 +104,7 @@ class _Known:
         if budget is not None and self._spent + self._cost(chosen) > budget:
             chosen = self._best([size for size in pool if self._spent + self._cost(size) <= budget])
         if chosen is None:
-            units = f"{short(budget or 0)} {plural(self.preflight.unit)}"
+            units = f"{compact(budget or 0)} {plural(self.preflight.unit)}"
             return Choice(None, f"max_total_examples, {units}, holds no further batch size: {self._so_far()}")
         return Choice(chosen)
 

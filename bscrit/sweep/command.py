@@ -12,16 +12,15 @@ from pathlib import Path
 from bscrit.order import Cohort
 from bscrit.paths import ResultsPaths
 from bscrit.preflight import Preflight
-from bscrit.results import is_results, read_results
+from bscrit.results import is_results, read_records
 from bscrit.spec import Spec, read_spec
 from bscrit.sweep.auto import MOST
 from bscrit.sweep.executors.local import Local
 from bscrit.sweep.plan import largest_cost, plan
 from bscrit.sweep.preflight import look
-from bscrit.sweep.progress import short
 from bscrit.sweep.run import check_torch, default_folder, run
 from bscrit.sweep.view import Plain
-from bscrit.words import plural
+from bscrit.words import compact, counted, plural
 
 
 def sweep(path: Path, out: Path | None, overrides: Sequence[str], dry_run: bool) -> int:
@@ -50,7 +49,7 @@ def sweep(path: Path, out: Path | None, overrides: Sequence[str], dry_run: bool)
 
 
 def _dry(spec: Spec, out: Path) -> str:
-    """What the sweep would do now, and the most it can cost."""
+    """The cohorts that the sweep would train now, and the most it can cost."""
     folder = Path(tempfile.mkdtemp(prefix="bscrit-"))
     executor = Local(1, spec.workload.folder, ResultsPaths(folder).workers_log, spec.compute.threads)
     try:
@@ -59,7 +58,7 @@ def _dry(spec: Spec, out: Path) -> str:
         executor.close()
     shutil.rmtree(folder)  # after an error it stays: the remedy names the log in it
     assert facts is not None
-    records = read_results(out) if is_results(out) else []
+    records = read_records(out) if is_results(out) else []
     cohorts = plan(spec, facts, records)
     trials, examples = largest_cost(spec, facts.examples)
     data = "drawn without end" if facts.examples is None else f"{facts.examples} {plural(facts.unit)}"
@@ -74,7 +73,7 @@ def _dry(spec: Spec, out: Path) -> str:
     ]
     if cohorts:
         lines.append(
-            f"at most {trials} trials and {short(examples)} {plural(facts.unit)}, if every one spent its budget; "
+            f"at most {trials} trials and {compact(examples)} {plural(facts.unit)}, if every one spent its budget; "
             "a race usually takes a few per cent of that"
         )
     return "\n".join(lines)
@@ -85,7 +84,9 @@ def _batch_sizes(spec: Spec, facts: Preflight) -> list[str]:
     if not sweep.auto:
         return [f"batch sizes {beginning} [{plural(facts.unit)}]"]
     candidates, total = spec.candidates(facts.examples), sweep.max_total_examples
-    unless = f", unless that would take more than {short(total)} {plural(facts.unit)} in all" if total else ""
+    unless = (
+        f", unless that would take more than {compact(total)} {plural(facts.unit)} in all" if total else ""
+    )
     return [
         f"batch sizes {beginning} to begin with [{plural(facts.unit)}], then one at a time from {candidates[0]} to "
         f"{candidates[-1]}, {MOST} at most:",
@@ -96,9 +97,9 @@ def _batch_sizes(spec: Spec, facts: Preflight) -> list[str]:
 
 def _describe(cohort: Cohort) -> str:
     rates = ", ".join(f"{lr:.3g}" for lr in sorted({trial.lr for trial in cohort.trials}))
-    seeds = len({trial.seed for trial in cohort.trials})
+    seeds = counted(len({trial.seed for trial in cohort.trials}), "seed")
     return (
-        f"batch size {cohort.batch_size}: {cohort.order.role}, rates {rates}; {seeds} seed{'s' * (seeds > 1)}, "
+        f"batch size {cohort.batch_size}: {cohort.order.role}, rates {rates}; {seeds}, "
         f"at most {cohort.order.max_steps} steps each"
     )
 
@@ -108,6 +109,6 @@ def _schedule(spec: Spec, facts: Preflight) -> list[str]:
     lines = []
     for size in spec.beginning(facts.examples):
         lengths = {"warm-up": spec.schedule.warmup_at(size), "horizon": spec.schedule.horizon_at(size)}
-        told = [f"{name} {steps:.0f} steps" for name, steps in lengths.items() if 0 < steps < math.inf]
-        lines += [f"  batch size {size}: {', '.join(told)}"] if told else []
+        finite = [f"{name} {steps:.0f} steps" for name, steps in lengths.items() if 0 < steps < math.inf]
+        lines += [f"  batch size {size}: {', '.join(finite)}"] if finite else []
     return lines

@@ -22,7 +22,7 @@ from bscrit.order import Cohort
 from bscrit.paths import ResultsPaths, TrialPaths
 from bscrit.preflight import Preflight
 from bscrit.record import Record, begin, end, read_record
-from bscrit.results import read_results
+from bscrit.results import Results, read_records
 from bscrit.spec import Spec
 from bscrit.sweep.executors import Answer, Executor
 from bscrit.sweep.executors.local import Local
@@ -41,15 +41,14 @@ class Outcome:
     """What a sweep left.
 
     Attributes:
-        records: everything in the results folder.
+        results: everything in the folder.
         new: names of the trials that trained now; the others were there already.
         given_up: names of trials that failed, with the reason.
         interrupted: number of the signal that told it to leave before it ended, 0 for none.
         seconds: it took.
     """
 
-    records: list[Record]
-    preflight: Preflight
+    results: Results
     new: set[str] = field(default_factory=set)
     given_up: dict[str, str] = field(default_factory=dict)
     interrupted: int = 0
@@ -67,15 +66,17 @@ def drive(spec: Spec, out: Path, view: View) -> Outcome:
         ResultsPaths(out).trials.mkdir(parents=True, exist_ok=True)
     with locked(out, view) as lock, interruptible() as interrupted:
         facts = seen(spec, out)
-        if facts is not None and not plan(spec, facts, records := read_results(out)):
-            return Outcome(records, facts)  # nothing is left to train: no worker need start
+        if facts is not None and not plan(spec, facts, records := read_records(out)):
+            return Outcome(
+                Results(out, tuple(records), spec, facts)
+            )  # nothing is left to train: no worker need start
         executor = Local(
             _slots(spec), spec.workload.folder, ResultsPaths(out).workers_log, spec.compute.threads, lock
         )
         try:
             facts = look(spec, out, executor, view, interrupted)
             if facts is None:
-                return Outcome(read_results(out), Preflight(), interrupted=interrupted())
+                return Outcome(Results(out, tuple(read_records(out)), spec), interrupted=interrupted())
             return _Drive(spec, out, facts, executor, view).run(interrupted)
         finally:
             executor.close()
@@ -155,12 +156,12 @@ class _Running:
 class _Drive:
     def __init__(self, spec: Spec, out: Path, facts: Preflight, executor: Executor, view: View) -> None:
         self.spec, self.out, self.facts, self.executor, self.view = spec, out, facts, executor, view
-        self.records = {record.trial.name: record for record in read_results(out)}
+        self.records = {record.trial.name: record for record in read_records(out)}
         self.running: list[_Running] = []
         self.paces = Paces()
         self.split: dict[tuple[str, ...], Shards] = {}
         self.failures: Counter[str] = Counter()
-        self.outcome = Outcome([], facts)
+        self.outcome = Outcome(self._results())
         self.began = time.monotonic()
 
     def run(self, interrupted: Callable[[], int]) -> Outcome:
@@ -175,11 +176,14 @@ class _Drive:
             for answer in answers:
                 known_anew |= self._take(answer)
             cohorts = [running.cohort for running in self.running]
-            self.view.update(cohorts, list(self.records.values()), self.out)
+            self.view.update(cohorts, self._results())
         self.outcome.interrupted = interrupted()
-        self.outcome.records = list(self.records.values())
+        self.outcome.results = self._results()
         self.outcome.seconds = time.monotonic() - self.began
         return self.outcome
+
+    def _results(self) -> Results:
+        return Results(self.out, tuple(self.records.values()), self.spec, self.facts)
 
     def _submit(self) -> None:
         """Begin what is planned and does not run yet, as far as there are free workers."""

@@ -37,7 +37,9 @@ def plan(
         records: everything in the results folder; what belongs to other trials than this spec's is ignored.
         given_up: names of trials that failed too often to be tried again now.
     """
-    mine = sorted((r for r in records if asked_for(spec, preflight, r)), key=lambda r: r.trial.name)
+    mine = sorted(
+        (r for r in records if spec.asks_for(r.trial, preflight.fingerprint)), key=lambda r: r.trial.name
+    )
     if not spec.sweep.auto:
         return _at(spec.sweep.batch_sizes, spec, preflight, mine, given_up)[0]
     sizes = active(spec, preflight, mine)
@@ -125,9 +127,3 @@ def largest_cost(spec: Spec, examples: int | None = None) -> tuple[int, float]:
     # The last batch size may turn out dearer than it was expected to be.
     most = max(sum(each[:beginning]), min(sum(each[:MOST]), total + each[0]))
     return lanes * min(len(each), MOST), most
-
-
-def asked_for(spec: Spec, preflight: Preflight, record: Record) -> bool:
-    """Whether a record is of a trial that this spec asks for: not of an older spec, nor of other data."""
-    listed = spec.sweep.auto or record.trial.batch_size in spec.sweep.batch_sizes
-    return listed and spec.asks_for(record.trial, preflight.fingerprint)

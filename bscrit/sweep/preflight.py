@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from bscrit.errors import UserError, UserErrors
-from bscrit.files import whole_json, write_json, write_text
+from bscrit.files import write_json, write_text
 from bscrit.paths import ResultsPaths
 from bscrit.plugins import BUILT_IN_WORKLOADS
-from bscrit.preflight import Preflight
+from bscrit.preflight import Preflight, read_preflight
 from bscrit.spec import Spec, check
 from bscrit.sweep.executors import Answer, Executor
 from bscrit.sweep.view import View
@@ -42,7 +42,7 @@ def look(
         UserErrors: everything that the facts show to be wrong with the spec.
     """
     file = ResultsPaths(out).preflight
-    before = _before(file)
+    before = read_preflight(file)
     view.note("looking at the workload")
     stamps = _stamps(spec)
     request = _request(spec)
@@ -82,7 +82,7 @@ def seen(spec: Spec, out: Path) -> Preflight | None:
     That is: a built-in workload (what a class of the user's rests on cannot be known from outside), the same
     request to the same versions, and no file or folder that its settings name has changed in size or time.
     """
-    before = _before(ResultsPaths(out).preflight)
+    before = read_preflight(ResultsPaths(out).preflight)
     if before is None or spec.workload.use not in BUILT_IN_WORKLOADS:
         return None
     same = before.request == _request(spec) and before.stamps == _stamps(spec)
@@ -90,14 +90,6 @@ def seen(spec: Spec, out: Path) -> Preflight | None:
         return None
     write_text(ResultsPaths(out).spec, spec.source.to_toml())
     return None if check(spec, before)[0] else before
-
-
-def _before(file: Path) -> Preflight | None:
-    """What an earlier look found; None for what is not there, torn, or of another version."""
-    try:
-        return Preflight.from_dict(whole_json(file) or {})
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return None
 
 
 def _request(spec: Spec) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from bscrit.errors import UserError
 from bscrit.record import Record
+from bscrit.results import Results
 from bscrit.spec import Spec, parse_spec, read_spec
 from bscrit.sweep.drive import Outcome, drive
 from bscrit.sweep.summary import Missing, missing, summary
@@ -22,22 +23,23 @@ from bscrit.sweep.view import choose_view
 
 @dataclass(frozen=True)
 class Swept:
-    """A sweep that ran to its end, or was interrupted; printed, it is the summary of the command.
+    """A sweep that ran to its end, or was interrupted; printed, it is the summary of the command."""
 
-    Attributes:
-        spec: as it was read.
-        folder: the results, for `bscrit.fit` and `bscrit.plot`.
-        outcome: records, and which of them are new.
-    """
-
-    spec: Spec
-    folder: Path
     outcome: Outcome
+
+    @property
+    def results(self) -> Results:
+        """Spec, preflight and records, for `bscrit.fit` and `bscrit.plot`."""
+        return self.outcome.results
+
+    @property
+    def folder(self) -> Path:
+        return self.results.folder
 
     @property
     def records(self) -> tuple[Record, ...]:
         """Every trial in the folder."""
-        return tuple(self.outcome.records)
+        return self.results.records
 
     @property
     def given_up(self) -> Mapping[str, str]:
@@ -52,10 +54,10 @@ class Swept:
     @cached_property
     def missing(self) -> tuple[Missing, ...]:
         """Targets that no run reached, with the batch sizes where."""
-        return tuple(missing(self.spec, self.outcome.preflight, self.outcome.records))
+        return tuple(missing(self.results))
 
     def __str__(self) -> str:
-        return summary(self.spec, self.outcome, self.folder)
+        return summary(self.outcome)
 
 
 def sweep(
@@ -110,7 +112,7 @@ def run(spec: Spec, folder: Path, caller: str) -> Swept:
     check_torch(caller)
     view = choose_view(spec)
     try:
-        return Swept(spec, folder, drive(spec, folder, view))
+        return Swept(drive(spec, folder, view))
     finally:
         view.close()
 

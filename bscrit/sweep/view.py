@@ -1,4 +1,4 @@
-"""What a sweep shows while it runs: a live table on a terminal, plain lines elsewhere. All on stderr."""
+"""Views of a sweep while it runs: a live table on a terminal, plain lines elsewhere. All on stderr."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import IO, Protocol
 
 from bscrit.order import Cohort
-from bscrit.paths import ResultsPaths
 from bscrit.record import Record
+from bscrit.results import Results
 from bscrit.spec import Spec
-from bscrit.sweep.progress import Row, best, duration, failure, rows, seconds_left, short
+from bscrit.sweep.progress import Row, best, failure, rows, seconds_left
+from bscrit.words import compact, counted, duration
 
 LINE_SECONDS = 30.0
 LIVE_SECONDS = 0.5
 
 
 class View(Protocol):
-    """What the driver tells."""
+    """A view, as the driver sees it."""
 
     def note(self, text: str) -> None:
         """A sentence worth telling."""
@@ -31,7 +31,7 @@ class View(Protocol):
     def ended(self, cohort: Cohort, records: Sequence[Record]) -> None:
         """A cohort ended, or its worker failed."""
 
-    def update(self, cohorts: Sequence[Cohort], records: Sequence[Record], out: Path) -> None:
+    def update(self, cohorts: Sequence[Cohort], results: Results) -> None:
         """Called several times a second while something trains."""
 
     def close(self) -> None:
@@ -48,7 +48,7 @@ class Plain:
 
     def __init__(self, spec: Spec, stream: IO[str]) -> None:
         self._spec, self._stream = spec, stream
-        self._began = self._told = time.monotonic()
+        self._began = self._last_line = time.monotonic()
 
     def note(self, text: str) -> None:
         self._line(text)
@@ -57,24 +57,25 @@ class Plain:
         self._line(f"{_name(cohort)}: {_lanes(cohort)}")
 
     def ended(self, cohort: Cohort, records: Sequence[Record]) -> None:
-        self._line(f"{_name(cohort)}: {_result(records, cohort.order.targets[-1])}")
+        self._line(f"{_name(cohort)}: {_ending(records, cohort.order.targets[-1])}")
 
-    def update(self, cohorts: Sequence[Cohort], records: Sequence[Record], out: Path) -> None:
-        if time.monotonic() - self._told < LINE_SECONDS:
+    def update(self, cohorts: Sequence[Cohort], results: Results) -> None:
+        if time.monotonic() - self._last_line < LINE_SECONDS:
             return
-        table = _table(self._spec, cohorts, records, out)
-        active = [row for row in table if row.lanes]
-        parts = [
-            f"batch size {row.batch_size} {row.phase}: {row.lanes} lanes at step {row.step}" for row in active
+        table = _table(self._spec, cohorts, results)
+        training = [
+            f"batch size {row.batch_size} {row.phase}: {row.lanes} lanes at step {row.step}"
+            for row in table
+            if row.lanes
         ]
-        self._line("; ".join([*parts, _footer(table, time.monotonic() - self._began)]))
+        self._line("; ".join([*training, _footer(table, time.monotonic() - self._began)]))
 
     def close(self) -> None:
         pass
 
     def _line(self, text: str) -> None:
-        self._told = time.monotonic()
-        print(f"[{self._told - self._began:7.1f} s] {text}", file=self._stream, flush=True)
+        self._last_line = time.monotonic()
+        print(f"[{self._last_line - self._began:7.1f} s] {text}", file=self._stream, flush=True)
 
 
 class Live:
@@ -85,8 +86,7 @@ class Live:
         from rich.live import Live as RichLive
 
         self._spec = spec
-        self._console = Console(stderr=True)
-        self._live = RichLive(console=self._console, auto_refresh=False, transient=True)
+        self._live = RichLive(console=Console(stderr=True), auto_refresh=False, transient=True)
         self._live.start()
         self._began = time.monotonic()
         self._drawn = 0.0
@@ -98,57 +98,48 @@ class Live:
         pass
 
     def ended(self, cohort: Cohort, records: Sequence[Record]) -> None:
-        failed = [record for record in records if record.status == "failed"]
-        if failed:
-            self.note(f"{_name(cohort)}: {_result(records, cohort.order.targets[-1])}")
+        if any(record.status == "failed" for record in records):
+            self.note(f"{_name(cohort)}: {_ending(records, cohort.order.targets[-1])}")
 
-    def update(self, cohorts: Sequence[Cohort], records: Sequence[Record], out: Path) -> None:
+    def update(self, cohorts: Sequence[Cohort], results: Results) -> None:
         now = time.monotonic()
         if now - self._drawn < LIVE_SECONDS:
             return
         self._drawn = now
         from rich.table import Table
 
-        table = _table(self._spec, cohorts, records, out)
-        target = self._spec.sweep.targets[-1]
-        shown = Table(caption=_footer(table, now - self._began), caption_justify="left")
-        for heading in (
-            "batch size",
-            "phase",
-            "lanes",
-            "step",
-            "best rate",
-            f"steps to {target:g}",
-            "examples",
-        ):
-            shown.add_column(heading, justify="left" if heading == "phase" else "right")
+        table = _table(self._spec, cohorts, results)
+        drawing = Table(caption=_footer(table, now - self._began), caption_justify="left")
+        steps = f"steps to {self._spec.sweep.targets[-1]:g}"
+        for heading in ("batch size", "phase", "lanes", "step", "best rate", steps, "examples"):
+            drawing.add_column(heading, justify="left" if heading == "phase" else "right")
         for row in table:
-            shown.add_row(
+            drawing.add_row(
                 f"{row.batch_size}",
                 row.phase,
                 str(row.lanes or ""),
                 str(row.step or ""),
-                "" if row.lr is None else f"{row.lr:.3g}",
-                "" if row.steps is None else f"{row.steps:.4g}",
-                short(row.examples) if row.examples else "",
+                f"{row.best.lr:.3g}" if row.best else "",
+                f"{row.best.steps:.4g}" if row.best else "",
+                compact(row.examples) if row.examples else "",
                 style="bold" if row.lanes else "dim" if row.phase == "waiting" else "",
             )
-        self._live.update(shown, refresh=True)
+        self._live.update(drawing, refresh=True)
 
     def close(self) -> None:
         self._live.stop()
 
 
-def _table(spec: Spec, cohorts: Sequence[Cohort], records: Sequence[Record], out: Path) -> list[Row]:
+def _table(spec: Spec, cohorts: Sequence[Cohort], results: Results) -> list[Row]:
     sweep = spec.sweep
-    # Where the sweep chooses, those that were begun.
-    sizes = sweep.batch_sizes or sorted({record.trial.batch_size for record in records})
-    return rows(sizes, sweep.targets[-1], sweep.seeds, cohorts, records, ResultsPaths(out).trials)
+    # Where the sweep chooses its batch sizes, those that were begun.
+    sizes = sweep.batch_sizes or sorted({record.trial.batch_size for record in results.asked_for})
+    return rows(sizes, sweep.targets[-1], sweep.seeds, cohorts, results)
 
 
 def _footer(table: Sequence[Row], elapsed: float) -> str:
     left = seconds_left(table, elapsed)
-    examples = short(sum(row.examples for row in table))
+    examples = compact(sum(row.examples for row in table))
     forecast = f", about {duration(left)} left" if left is not None else ""
     return f"{examples} examples trained in {duration(elapsed)}{forecast}"
 
@@ -160,16 +151,16 @@ def _name(cohort: Cohort) -> str:
 def _lanes(cohort: Cohort) -> str:
     rates = sorted({trial.lr for trial in cohort.trials})
     if len(rates) == 1:
-        return f"{len(cohort.trials)} seed{'s' * (len(cohort.trials) > 1)} at rate {rates[0]:.3g}"
+        return f"{counted(len(cohort.trials), 'seed')} at rate {rates[0]:.3g}"
     return f"{len(rates)} rates from {rates[0]:.3g} to {rates[-1]:.3g}"
 
 
-def _result(records: Sequence[Record], target: float) -> str:
+def _ending(records: Sequence[Record], target: float) -> str:
     counts = Counter(record.status for record in records)
     listed = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
     failed = next((record for record in records if record.status == "failed"), None)
     if failed is not None:
         return f"{listed}: {failure(failed)}"
-    found = best(records, target)
-    arrived = f"; rate {found[0]:.3g} needs {found[1]:.4g} steps to {target:g}" if found else ""
+    winner = best(records, target)
+    arrived = f"; rate {winner.lr:.3g} needs {winner.steps:.4g} steps to {target:g}" if winner else ""
     return f"{listed}{arrived}"

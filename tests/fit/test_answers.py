@@ -14,6 +14,7 @@ from bscrit.fit.answers import Questions, answer, parse_questions
 from bscrit.fit.core import fit_crossings
 from bscrit.fit.report import Report
 from bscrit.fit.result import Fit
+from bscrit.preflight import Preflight
 
 
 def fit(b_crit: float | None, target: float = 0.1, s_min: float = 100.0, **group: str) -> Fit:
@@ -110,7 +111,9 @@ class TestLaws:
         for n in (1000, 4000, 16000):
             folder = tmp_path / f"n{n}"
             folder.mkdir()
-            (folder / "preflight.json").write_text(json.dumps({"parameters": n, "examples": n * 20}))
+            (folder / "preflight.json").write_text(
+                json.dumps(Preflight(parameters=n, examples=n * 20, untrained_loss=2.3).to_dict())
+            )
             fits.append(fit(n**0.5, source=str(folder)))
         assert ask(*fits, law="parameters").data["law"]["exponent"]["value"] == pytest.approx(0.5)
         assert ask(*fits, law="data").data["law"]["points"][0][0] == 20_000

@@ -13,7 +13,7 @@ from simulated import FACTS, Quadratic, make_spec, sweep
 from bscrit.curve import HEADER, curve_line
 from bscrit.errors import UserError
 from bscrit.files import write_json, write_text
-from bscrit.fit.source import asked_for, fit
+from bscrit.fit.source import fit
 from bscrit.noise import HEADER as NOISE_HEADER
 from bscrit.noise import noise_line
 from bscrit.record import Record, begin, end
@@ -72,8 +72,9 @@ def test_trials_of_another_optimizer_are_left_out_and_told(tmp_path, records):
     after = fit(folder)
     assert after.fits == before.fits
     assert f"{len(strangers)} trials of another spec" in after.notes[0]
-    mine, _ = asked_for(folder, read_results(folder))
-    assert {record.trial.name for record in mine} == {record.trial.name for record in records}
+    assert {record.trial.name for record in read_results(folder).belonging} == {
+        record.trial.name for record in records
+    }
 
 
 def test_an_unfinished_sweep_is_told(tmp_path, records):
@@ -147,8 +148,8 @@ def test_a_copy_of_a_trial_is_no_second_run(tmp_path, records):
 @pytest.mark.parametrize(
     ("file", "text"),
     [
-        ("status.json", '{"schema": 2, "status": "reached", "facts": null}'),
-        ("status.json", '{"schema": 2, "status": "lost", "reason": "", "facts": {}}'),
+        ("status.json", '{"schema": 3, "status": "reached", "facts": null}'),
+        ("status.json", '{"schema": 3, "status": "lost", "reason": "", "facts": {}}'),
         ("status.json", "[" * 100_000),
         ("curve.csv", HEADER + "\n" + "9" * 400 + ",1,0.1,4,0.1,0\n"),
         ("noise.csv", "step,examples,metric,n_small,sq_small,n_big,sq_big\n" + "0,0,identity,4,1,4,1\n" * 9),
@@ -168,7 +169,7 @@ def test_a_damaged_file_costs_its_own_trial_at_most(tmp_path, records, file, tex
         ("trial.json", {"batch_size": 0}),
         ("trial.json", {"batch_size": "four"}),
         ("order.json", {"new": 1}),
-        ("status.json", {"schema": 3}),
+        ("status.json", {"schema": 2}),
     ],
 )
 def test_identity_that_this_version_did_not_write_is_named(tmp_path, records, file, change):

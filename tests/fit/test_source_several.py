@@ -10,7 +10,7 @@ from test_source import write
 
 import bscrit
 from bscrit.errors import UserError
-from bscrit.files import read_json, write_json
+from bscrit.files import whole_json, write_json
 
 SPEC = make_spec(batch_sizes=[4, 16, 64, 256], targets=[0.2], seeds=2, max_steps=3000)
 
@@ -46,7 +46,7 @@ def test_so_is_a_table(tmp_path):
 
 
 def test_units_must_agree(folders):
-    facts = read_json(folders[1] / "preflight.json")
+    facts = whole_json(folders[1] / "preflight.json")
     write_json(folders[1] / "preflight.json", {**facts, "unit": "token"})
     with pytest.raises(UserError, match="different units: image, token"):
         bscrit.fit(folders)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from plotted import make_noise, make_record
 
+from bscrit import results as module
 from bscrit.curve import HEADER as CURVE
 from bscrit.curve import curve_line
 from bscrit.errors import UserError
@@ -21,6 +22,7 @@ from bscrit.noise import noise_line
 from bscrit.plot import command
 from bscrit.plot.command import run
 from bscrit.plot.draw import draw
+from bscrit.preflight import Preflight
 from bscrit.record import begin, end
 
 
@@ -100,7 +102,10 @@ def results(tmp_path):
             told = [noise_line(int(step), int(step) * size, "identity", *row) for step, *row in table]
             (folder / "noise.csv").write_text("\n".join([NOISE, ""]) + "".join(told))
             end(folder, "reached", "", {"steps": int(made.curve.steps[-1])})
-    write_json(tmp_path / "results" / "preflight.json", {"unit": "image", "examples": 640})
+    write_json(
+        tmp_path / "results" / "preflight.json",
+        Preflight(unit="image", examples=640, untrained_loss=2.3).to_dict(),
+    )
     return tmp_path / "results"
 
 
@@ -118,6 +123,14 @@ def test_a_results_folder_gives_the_noise_scale_of_its_training_set(results, mon
     ]
     assert given["data"] == 640
     assert b"(images)" in (results / "figures" / "noise_loss.svg").read_bytes()
+
+
+def test_a_folder_is_read_once(results, monkeypatch):
+    trials = []
+    read_record = module.read_record
+    monkeypatch.setattr(module, "read_record", lambda folder: trials.append(folder) or read_record(folder))
+    assert run(str(results), None, ["svg"], ["frontier", "rates"], Options()) == 0
+    assert len(trials) == len(set(trials)) == 6
 
 
 def test_unknown_names_are_refused(table, tmp_path):

@@ -268,8 +268,8 @@ def test_the_command_sweeps_reports_and_has_nothing_left_to_do(tmp_path, monkeyp
         sweep |= {"max_examples": 10 * examples}  # from which batches of 64 and more are beyond reach
     spec = small_spec(sweep=sweep)
     outcome = drive(spec, tmp_path / "out", Silent())
-    sizes = sizes_of(outcome.records)
-    assert set(outcome.preflight.backends) == {2, 8, 32, 128, 512} & set(spec.candidates())
+    sizes = sizes_of(outcome.results.records)
+    assert set(outcome.results.preflight.backends) == {2, 8, 32, 128, 512} & set(spec.candidates())
     assert "no batch size is added: " in summary(spec, outcome, tmp_path)
     report = fit(tmp_path / "out")
     assert [point.batch_size for point in report.fits[-1].points] == sizes

@@ -11,7 +11,7 @@ from inprocess import InProcess, Silent, small_spec
 
 from bscrit.errors import UserError, UserErrors
 from bscrit.record import read_record
-from bscrit.results import read_results
+from bscrit.results import read_records
 from bscrit.spec import read_spec
 from bscrit.sweep import drive as module
 from bscrit.sweep.drive import ATTEMPTS, drive, interruptible, locked
@@ -36,7 +36,7 @@ def run(tmp_path, monkeypatch):
 
 
 def told(outcome):
-    return {r.trial.name: (r.status, r.order, r.curve.loss.tobytes()) for r in outcome.records}
+    return {r.trial.name: (r.status, r.order, r.curve.loss.tobytes()) for r in outcome.results.records}
 
 
 def times(out):
@@ -49,9 +49,9 @@ def killed(number, reason="the worker was killed by SIGKILL, likely for lack of 
 
 def test_a_sweep_leaves_its_spec_its_facts_and_finished_trials(run, tmp_path):
     outcome, _ = run()
-    assert {record.status for record in outcome.records} <= {"reached", "stopped", "diverged"}
-    assert outcome.new == {record.trial.name for record in outcome.records}
-    assert sorted(told(outcome)) == sorted(record.trial.name for record in read_results(tmp_path / "out"))
+    assert {record.status for record in outcome.results.records} <= {"reached", "stopped", "diverged"}
+    assert outcome.new == {record.trial.name for record in outcome.results.records}
+    assert sorted(told(outcome)) == sorted(record.trial.name for record in read_records(tmp_path / "out"))
     again = read_spec(tmp_path / "out" / "spec.toml")
     assert again.sweep == small_spec().sweep
     assert json.loads((tmp_path / "out" / "preflight.json").read_text())["unit"] == "example"
@@ -95,7 +95,7 @@ def test_a_trial_that_fails_always_is_a_row_with_its_log_and_the_others_go_on(ru
         return killed(number) if measured else None
 
     outcome, executor = run(executor=InProcess(trouble=always))
-    failed = [record for record in outcome.records if record.status == "failed"]
+    failed = [record for record in outcome.results.records if record.status == "failed"]
     assert {record.trial.name for record in failed} == set(outcome.given_up)
     assert {record.trial.batch_size for record in failed} == {4, 32}
     assert max(sum(failed[0].trial.name in cohort for cohort in executor.trained) for _ in failed) == ATTEMPTS
@@ -232,7 +232,7 @@ def test_a_file_where_the_results_should_go_is_a_sentence(tmp_path):
 
 def test_records_are_read_back_as_they_were_taken(run):
     outcome, _ = run()
-    for record in outcome.records:
+    for record in outcome.results.records:
         again = read_record(record.folder)
         assert (again.trial, again.order, again.status) == (record.trial, record.order, record.status)
 
@@ -263,9 +263,11 @@ def test_rates_at_which_the_user_s_code_raises_do_not_stop_the_search(run, monke
     monkeypatch.setattr(quadratic.Quadratic, "losses", checked)
     monkeypatch.setattr(worker, "_workloads", {})  # steps of other losses may have been recorded
     outcome, executor = run(small_spec(learning_rate={"guess": 2.0}))
-    failed = [record for record in outcome.records if record.status == "failed"]
+    failed = [record for record in outcome.results.records if record.status == "failed"]
     assert failed
     assert {record.trial.name for record in failed} == set(outcome.given_up)
     assert all(sum(name in cohort for cohort in executor.trained) >= ATTEMPTS for name in outcome.given_up)
-    measured = {r.trial.batch_size for r in outcome.records if r.role == "measure" and r.status == "reached"}
+    measured = {
+        r.trial.batch_size for r in outcome.results.records if r.role == "measure" and r.status == "reached"
+    }
     assert measured == {4, 32}

@@ -12,7 +12,7 @@ from bscrit.crossing import meet
 from bscrit.curve import Curve
 from bscrit.order import Order
 from bscrit.record import Record
-from bscrit.sweep.plan import asked_for, plan
+from bscrit.sweep.plan import plan
 from bscrit.sweep.size import CAP, MAX_RETREATS, RETREAT, SEARCH_SEED, BatchSize
 from bscrit.sweep.tune import Tuned
 
@@ -142,8 +142,8 @@ def test_less_budget_plans_nothing(finished):
 def test_another_trial_is_never_taken_for_this_one(finished, change):
     other = spec(**change)
     assert plan(other, FACTS, finished.values()) == plan(other, FACTS, [])
-    assert not any(asked_for(other, FACTS, record) for record in finished.values())
-    assert all(asked_for(spec(), FACTS, record) for record in finished.values())
+    assert not any(other.asks_for(record.trial, FACTS.fingerprint) for record in finished.values())
+    assert all(spec().asks_for(record.trial, FACTS.fingerprint) for record in finished.values())
 
 
 def test_other_data_are_other_trials(finished):
@@ -157,7 +157,7 @@ def test_settings_that_are_equal_in_python_but_not_in_their_key_are_other_trials
         Record(replace(r.trial, settings={"power": 1}), r.order, "running")
         for r in list(finished.values())[:3]
     ]
-    assert not any(asked_for(spec(), FACTS, record) for record in odd)
+    assert not any(spec().asks_for(record.trial, FACTS.fingerprint) for record in odd)
 
 
 def test_where_seeds_are_lost_a_lower_rate_is_measured():

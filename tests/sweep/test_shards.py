@@ -186,7 +186,9 @@ def undisturbed(run):
 
 
 def told(outcome):
-    return {r.trial.name: (r.status, r.reason, r.order, r.curve.loss.tobytes()) for r in outcome.records}
+    return {
+        r.trial.name: (r.status, r.reason, r.order, r.curve.loss.tobytes()) for r in outcome.results.records
+    }
 
 
 def split(executor):
@@ -238,7 +240,7 @@ def test_a_shard_that_always_dies_costs_its_own_lanes_alone(run, undisturbed, tm
         return None
 
     outcome = run(Forked(7, trouble), "out")
-    failed = [record for record in outcome.records if record.status == "failed"]
+    failed = [record for record in outcome.results.records if record.status == "failed"]
     assert [(record.trial.batch_size, record.trial.lr) for record in failed] == [(4, 0.00625)]
     assert set(outcome.given_up) == {failed[0].trial.name}
     assert "SIGKILL" in (failed[0].folder / "log.txt").read_text()

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from simulated import FACTS, Quadratic, make_spec, sweep
 
+from bscrit.results import Results
 from bscrit.sweep.drive import Outcome
 from bscrit.sweep.progress import best
 from bscrit.sweep.summary import cost, missing, summary
@@ -18,8 +19,12 @@ def records():
     return list(sweep(Quadratic(), SPEC).values())
 
 
+def of(records, spec=SPEC):
+    return Results(Path("results/x"), tuple(records), spec, FACTS)
+
+
 def told(records, spec=SPEC, **outcome):
-    return summary(spec, Outcome(records, FACTS, **outcome), Path("results/x"))
+    return summary(Outcome(of(records, spec), **outcome))
 
 
 def test_every_batch_size_has_its_row(records):
@@ -65,16 +70,16 @@ def test_the_cost_is_set_against_the_winning_runs(records):
 def test_without_a_measured_run_there_is_no_cost_ratio(records):
     searched = [record for record in records if record.role == "search"]
     assert "cost:" not in told(searched)
-    assert [(point.target, point.batch_sizes) for point in missing(SPEC, FACTS, searched)] == [
+    assert [(point.target, point.batch_sizes) for point in missing(of(searched))] == [
         (0.5, (4, 64)),
         (0.2, (4, 64)),
     ]
-    assert missing(SPEC, FACTS, records) == []
+    assert missing(of(records)) == []
 
 
 def test_a_missing_point_tells_the_lowest_loss_seen(records):
     harder = make_spec(batch_sizes=[4, 64], targets=[0.5, 1e-9], seeds=2, max_steps=2000)
-    (point,) = missing(harder, FACTS, records)
+    (point,) = missing(of(records, harder))
     lowest = min(float(record.curve.loss.min()) for record in records if record.status != "diverged")
     assert point.target == 1e-9
     assert point.lowest <= lowest
@@ -105,7 +110,7 @@ def test_batch_sizes_that_the_sweep_chose_are_listed_with_the_reason_for_its_end
     assert [int(line.split()[0]) for line in lines[1 : 1 + len(sizes)]] == sizes
     (end,) = [line for line in lines if line.startswith("no batch size is added: ")]
     assert "the precision of 0.7 is reached: ln B_crit at target 0.2 is known to +-0." in end
-    assert missing(auto, FACTS, chosen) == []
+    assert missing(of(chosen, auto)) == []
 
 
 def test_a_sweep_that_chose_a_batch_size_but_trained_nothing_says_so():

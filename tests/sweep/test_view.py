@@ -15,10 +15,12 @@ import pytest
 from inprocess import small_spec
 from simulated import FACTS, Quadratic, make_spec, sweep
 
+from bscrit.paths import ResultsPaths
 from bscrit.record import Record
+from bscrit.results import Results
 from bscrit.sweep import view as module
 from bscrit.sweep.plan import plan
-from bscrit.sweep.progress import best, duration, last_step, rows, seconds_left, short
+from bscrit.sweep.progress import best, last_step, rows, seconds_left
 from bscrit.sweep.view import Live, Plain, choose_view
 
 SPEC = make_spec(batch_sizes=[4, 64], targets=[0.5, 0.2], seeds=2, max_steps=2000)
@@ -27,6 +29,10 @@ SPEC = make_spec(batch_sizes=[4, 64], targets=[0.5, 0.2], seeds=2, max_steps=200
 @pytest.fixture(scope="module")
 def records():
     return list(sweep(Quadratic(), SPEC).values())
+
+
+def of(records=(), folder=Path("none")):
+    return Results(folder, tuple(records), SPEC, FACTS)
 
 
 def lines(stream):
@@ -71,37 +77,38 @@ def test_a_line_in_between_every_half_minute(records, monkeypatch):
     view = Plain(SPEC, stream)
     for second in range(0, 100, 5):
         now[0] = float(second)
-        view.update([], records, Path("out"))
+        view.update([], of(records))
     assert len(lines(stream)) == 3
     assert "examples trained in" in lines(stream)[0]
 
 
 def test_rows_tell_phases(records, tmp_path):
     cohort = plan(SPEC, FACTS, [])[0]
-    empty = rows([4, 64], 0.2, 2, [], [], tmp_path)
+    empty = rows([4, 64], 0.2, 2, [], of())
     assert [row.phase for row in empty] == ["waiting", "waiting"]
-    begun = rows([4, 64], 0.2, 2, [cohort], [], tmp_path)
+    begun = rows([4, 64], 0.2, 2, [cohort], of(folder=tmp_path))
     assert [(row.phase, row.lanes) for row in begun] == [("search", 7), ("waiting", 0)]
-    done = rows([4, 64], 0.2, 2, [], records, tmp_path)
+    done = rows([4, 64], 0.2, 2, [], of(records))
     assert [row.phase for row in done] == ["done", "done"]
     assert sum(row.examples for row in done) == sum(record.examples for record in records)
-    assert (done[0].lr, done[0].steps) == best([r for r in records if r.trial.batch_size == 4], 0.2)
+    assert done[0].best == best([r for r in records if r.trial.batch_size == 4], 0.2)
 
 
 def test_the_step_of_a_running_lane_is_read_from_the_end_of_its_curve(tmp_path):
     cohort = plan(SPEC, FACTS, [])[0]
     for trial, step in zip(cohort.trials[:2], (7, 9), strict=True):
-        (tmp_path / trial.name).mkdir()
+        paths = ResultsPaths(tmp_path).trial(trial.name)
+        paths.folder.mkdir(parents=True)
         text = "step,examples,loss\n" + "".join(f"{k},0,1\n" for k in range(step + 1)) + "1"
-        (tmp_path / trial.name / "curve.csv").write_text(text)
-    assert last_step(tmp_path / cohort.trials[0].name / "curve.csv") == 7
+        paths.curve.write_text(text)
+    assert last_step(ResultsPaths(tmp_path).trial(cohort.trials[0].name).curve) == 7
     assert last_step(tmp_path / "missing.csv") == 0
     (tmp_path / "short.csv").write_text("step\n")
     assert last_step(tmp_path / "short.csv") == 0
-    (row, _) = rows([4, 64], 0.2, 2, [cohort], [], tmp_path)
+    (row, _) = rows([4, 64], 0.2, 2, [cohort], of(folder=tmp_path))
     assert row.step == 9
-    (tmp_path / cohort.trials[1].name / "status.json").write_text("{}")
-    (row, _) = rows([4, 64], 0.2, 2, [cohort], [], tmp_path)
+    ResultsPaths(tmp_path).trial(cohort.trials[1].name).status.write_text("{}")
+    (row, _) = rows([4, 64], 0.2, 2, [cohort], of(folder=tmp_path))
     assert (row.step, row.lanes) == (7, 6)
 
 
@@ -117,7 +124,7 @@ def test_of_measured_rates_the_one_with_most_runs_counts(records):
 
 
 def test_time_left():
-    done = rows([4, 64], 0.2, 2, [], [], Path("none"))
+    done = rows([4, 64], 0.2, 2, [], of())
     assert seconds_left(done, 10) is None
 
 
@@ -148,28 +155,10 @@ def test_live_on_a_terminal_of_any_width(records, monkeypatch):
         shown = []
         for width, height in ((120, 40), (20, 3), (1, 1), (0, 0), (80, 24)):
             fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
-            view.update([cohort], records, Path("none"))
+            view.update([cohort], of(records))
             shown.append(drained(parent))
         view.ended(cohort, [Record(cohort.trials[0], cohort.order, "failed", "killed", folder=Path("f"))])
         view.close()
     os.close(parent)
     assert all(shown)
     assert all(word in shown[0] for word in ("a word [not markup]", "batch size", "search"))
-
-
-def test_counts_and_durations():
-    assert [short(n) for n in (0, 999, 1000, 1.5e9, 2e12, float("inf"))] == [
-        "0",
-        "999",
-        "1k",
-        "1.5G",
-        "2T",
-        "-",
-    ]
-    assert [duration(s) for s in (0.4, 59.4, 59.6, 3599, 3600)] == [
-        "0 s",
-        "59 s",
-        "1 min 0 s",
-        "59 min 59 s",
-        "1 h 0 min",
-    ]
