@@ -19,7 +19,7 @@ import torch
 from bscrit.engine.lanes import Lanes, tune_allocator
 from bscrit.engine.self_test import choose_backend
 from bscrit.engine.workload import Workload
-from bscrit.order import Measurement
+from bscrit.order import NoiseSettings
 from bscrit.spec.tables import NoiseTable
 from bscrit.train.noise import Gauge
 from bscrit.workloads.classifier import Classifier
@@ -63,7 +63,7 @@ def ratios(workload: Workload, size: int, turns: int = TURNS) -> dict[tuple[str,
     lanes = Lanes(
         workload, seeds=range(LANES), lrs=[1e-3] * LANES, batch_size=size, optimizer=ADAM, backend=backend
     )
-    gauges = {way: Gauge(Measurement(source=way[0], metrics=(way[1],))) for way in WAYS}
+    gauges = {way: Gauge(NoiseSettings(source=way[0], metrics=(way[1],))) for way in WAYS}
     step_times: list[float] = []
     sample_times: dict[tuple[str, str], list[float]] = {way: [] for way in WAYS}
     for turn in range(turns):
@@ -80,7 +80,7 @@ def ratios(workload: Workload, size: int, turns: int = TURNS) -> dict[tuple[str,
 def taken(steps: int) -> int:
     """Samples of a run at the default cadence."""
     table = NoiseTable()
-    how, at, count = Measurement(every=table.every, spacing=table.spacing), 0, 0
+    how, at, count = NoiseSettings(every=table.every, spacing=table.spacing), 0, 0
     while at < steps:
         at, count = how.after(at), count + 1
     return count

@@ -1,4 +1,4 @@
-"""What a sweep asks of a cohort: trials of one batch size that train side by side, each of them a lane."""
+"""What the sweep asks of a cohort: trials of one batch size that train side by side, each of them a lane."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ Role = Literal["search", "measure"]
 
 
 @dataclass(frozen=True)
-class Measurement:
+class NoiseSettings:
     """How the noise scale is measured while a cohort trains; it changes what a run costs, never its curve.
 
     Attributes:
-        source: "micro_batches" or "examples": between what of a batch the noise is seen.
-        metrics: "identity", "hessian", "adam".
+        source: where in a batch the noise is seen: between "micro_batches" or single "examples".
+        metrics: norms in which gradients are measured, of "identity", "hessian", "adam".
         parts: micro-batches into which a batch is cut.
         every: fewest steps from one sample to the next.
         spacing: steps from one sample to the next as a share of the steps so far.
-        losses: losses at which parameters are frozen for a measurement on fresh data, the highest first.
-        precision: half-width in ln(noise scale) at which such a measurement ends.
-        max_examples: where it ends in any case.
+        losses: losses at which parameters are frozen to measure on fresh data, the highest first.
+        precision: half-width in ln(noise scale) at which a measurement at frozen parameters ends.
+        max_examples: examples at which it ends in any case.
     """
 
     source: str = "micro_batches"
@@ -36,7 +36,7 @@ class Measurement:
     max_examples: int = 0
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Measurement:
+    def from_dict(cls, data: Mapping[str, Any]) -> NoiseSettings:
         return cls(**{**data, **{name: tuple(data[name]) for name in ("metrics", "losses")}})
 
     def after(self, step: int) -> int:
@@ -46,21 +46,21 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Order:
-    """What the sweep asks of the lanes of one cohort; it changes what a run costs, never its curve.
+    """Role, targets, limits and settings of one cohort; they change what a run costs, never its curve.
 
     Attributes:
         role: "search" lanes try rates on one seed, "measure" lanes repeat one rate on fresh seeds.
-        round: number of the search at this batch size, or of the measurement.
+        round: counts the cohorts of the same role at this batch size, from 0.
         lanes: (learning rate, seed) of every lane of the cohort, so that any one folder can restore it.
         targets: losses to reach, the hardest last.
-        max_steps: budget of a lane.
-        cap_steps: where a lane is given up although budget is left, 0 for never: at the edge of stability a
+        max_steps: budget of a lane in steps.
+        cap_steps: where a lane is stopped although budget is left, 0 for never: at the edge of stability a
             run can wander for the whole budget.
-        incumbents: steps that the best lane so far needed to each target; a search lane that passes them all
-            cannot win any more.
+        incumbents: fewest steps so far to each target, none while a target was not reached; a search lane
+            that passes them all cannot win any more.
         noise: how the noise scale is measured, None for not at all.
-        backend: "vmap" or "loop".
-        execution: "replay", "eager" or "compile".
+        backend: "vmap" or "loop", how the engine trains lanes together.
+        execution: "replay", "eager" or "compile", how it executes a step.
         micro_batch: examples whose activations fit into memory, 0 for the whole batch.
         device: as torch names it.
         splits: whether parts of a batch may be accumulated, should memory run out.
@@ -73,7 +73,7 @@ class Order:
     max_steps: int
     cap_steps: int = 0
     incumbents: tuple[float, ...] = ()
-    noise: Measurement | None = None
+    noise: NoiseSettings | None = None
     backend: str = "loop"
     execution: str = "replay"
     micro_batch: int = 0
@@ -84,13 +84,18 @@ class Order:
     def from_dict(cls, data: Mapping[str, Any]) -> Order:
         lanes = tuple((float(lr), int(seed)) for lr, seed in data["lanes"])
         lists = {name: tuple(data[name]) for name in ("targets", "incumbents")}
-        noise = Measurement.from_dict(data["noise"]) if data["noise"] is not None else None
+        noise = NoiseSettings.from_dict(data["noise"]) if data["noise"] is not None else None
         return cls(**{**data, "lanes": lanes, "noise": noise, **lists})
 
 
 @dataclass(frozen=True)
 class Cohort:
-    """Trials of one batch size that train in lockstep, and what is asked of them."""
+    """Trials of one batch size that train in lockstep.
+
+    Attributes:
+        trials: one per lane, in the order of `order.lanes` without those that failed too often.
+        order: what all of them train to.
+    """
 
     trials: tuple[Trial, ...]
     order: Order

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from bscrit.order import Measurement, Order
+from bscrit.order import NoiseSettings, Order
 from bscrit.record import begin, read_record
 from bscrit.trial import Trial
 from bscrit.workloads.quadratic import Quadratic
@@ -16,7 +16,7 @@ NETWORK = replace(
     lanes=((0.05, 0), (0.05, 1), (0.2, 2)),
     targets=(0.5,),
     max_steps=60,
-    noise=Measurement(every=7, metrics=("identity", "hessian"), losses=(1.22,), max_examples=128),
+    noise=NoiseSettings(every=7, metrics=("identity", "hessian"), losses=(1.22,), max_examples=128),
 )
 
 

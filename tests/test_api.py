@@ -87,7 +87,7 @@ def test_fit_sweep_and_plot_are_functions_whatever_was_imported_before(before, t
 {before}
 import bscrit
 assert bscrit.fit({str(table)!r}).fits[0].verdict == "identified"
-import bscrit.fit.likelihood, bscrit.plot.ticks, bscrit.sweep.size
+import bscrit.fit.likelihood, bscrit.plot.ticks, bscrit.sweep.search
 from bscrit import fit, plot, sweep
 assert [one.__qualname__ for one in (bscrit.fit, bscrit.plot, bscrit.sweep)] == ["fit", "plot", "sweep"]
 assert (fit, plot, sweep) == (bscrit.fit, bscrit.plot, bscrit.sweep)

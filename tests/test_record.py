@@ -11,14 +11,14 @@ from bscrit.curve import HEADER, curve_line
 from bscrit.errors import UserError
 from bscrit.noise import HEADER as NOISE_HEADER
 from bscrit.noise import noise_line, samples_of
-from bscrit.order import Measurement, Order
+from bscrit.order import NoiseSettings, Order
 from bscrit.record import begin, end, read_record
 from bscrit.trial import FINISHED, Trial
 
 TRIAL = Trial("quadratic", batch_size=16, lr=0.05, seed=3, settings={"name": "é"})
 ORDER = Order(
     "search", 2, lanes=((0.05, 3), (0.1, 3)), targets=(0.5, 0.2), max_steps=100, cap_steps=40,
-    incumbents=(3.5, 9.25), noise=Measurement(metrics=("identity", "hessian"), losses=(0.5,)),
+    incumbents=(3.5, 9.25), noise=NoiseSettings(metrics=("identity", "hessian"), losses=(0.5,)),
     backend="vmap", micro_batch=8,
 )  # fmt: skip
 FACTS = {"steps": 2, "examples": 32, "versions": {"torch": "2"}}

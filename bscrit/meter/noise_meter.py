@@ -48,7 +48,7 @@ from bscrit.meter.requirements import (
 )
 from bscrit.meter.step_sums import Tally, Weights, is_first_rank, ranks
 from bscrit.noise import NoiseSamples
-from bscrit.order import Measurement
+from bscrit.order import NoiseSettings
 
 ALONE = 3  # measured steps without anything to compare, after which it is said
 PATIENCE = 100
@@ -108,7 +108,7 @@ class NoiseMeter:
         self.model, self.weights, self.scaler = model, weights, scaler
         self.group, self.metric = group, metric
         self._optimizer = adam_of(optimizer) if metric == "adam" else None
-        self._cadence = Measurement(every=every)
+        self._cadence = NoiseSettings(every=every)
         self._warned: set[str] = set()
         self._closed = False
         self._calls = self._due = self._step = self._examples = 0

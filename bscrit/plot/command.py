@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from math import log
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from bscrit.curve import Floats
 from bscrit.errors import UserError
 from bscrit.fit.command import Options
-from bscrit.fit.rates import RateLaw, fit_rates
 from bscrit.fit.report import Report
 from bscrit.fit.source import fit
 from bscrit.paths import ResultsPaths
 from bscrit.plot.draw import draw
+from bscrit.rate_law import BestRate, RateEstimate, fit_law
 from bscrit.record import Record
 from bscrit.results import Results, is_folder, is_results, read_results
 
@@ -105,8 +107,11 @@ def _default_out(source: Path | str | Results | pd.DataFrame) -> Path:
     return table.with_name(f"{table.stem}-figures") if table.is_file() else Path("figures")
 
 
-def _law(report: Report, records: Sequence[Record]) -> RateLaw | None:
-    """The law of the best rate at the hardest target, from the rates of its points."""
+def _law(report: Report, records: Sequence[Record]) -> Callable[[Floats], Floats] | None:
+    """The law of the best rate at the hardest target, from the rates of its points; three batch sizes at least."""
     tuned = [(p.batch_size, p.lr) for fit in report.fits[-1:] for p in fit.points if p.lr]
     adaptive = any(record.trial.optimizer["use"] != "sgd" for record in records)
-    return fit_rates([size for size, _ in tuned], [lr for _, lr in tuned], 0.5 if adaptive else 1.0)
+    if len(tuned) < 3:
+        return None
+    rates = [BestRate(size, RateEstimate(log(lr))) for size, lr in tuned]
+    return fit_law(rates, 0.5 if adaptive else 1.0).curve

@@ -3,24 +3,28 @@
 A pure function of what was observed, never of timing: an interrupted sweep, an added batch size, seed or
 target are all this one function, and nothing planned means finished. Batch sizes are taken in ascending
 order, since what is known of the small and cheap ones starts the large ones near their best rate:
+at each the rate is searched (search.py), then measured on fresh seeds (measurement.py).
 
-While a batch size searches its rate, the smaller ones are measured; a larger one waits (size.py).
+While a batch size searches its rate, the smaller ones are measured; a larger one waits.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from bscrit.order import Cohort
 from bscrit.preflight import Preflight
-from bscrit.rate_law import Known
+from bscrit.rate_law import BestRate, RateEstimate, fit_law
 from bscrit.record import Record
 from bscrit.sweep.auto import MOST, active, choose
-from bscrit.sweep.size import MAX_RETREATS, BatchSize
-from bscrit.sweep.tune import MAX_LANES
+from bscrit.sweep.batch_size import BatchSize
+from bscrit.sweep.caps import MAX_RETREATS
+from bscrit.sweep.measurement import is_served, measure
+from bscrit.sweep.search import best_rate, search
+from bscrit.sweep.tune import MAX_LANES, Infeasible, Try, Tuned
 
 if TYPE_CHECKING:
     from bscrit.spec import Spec
@@ -41,17 +45,32 @@ def plan(
         (r for r in records if spec.asks_for(r.trial, preflight.fingerprint)), key=lambda r: r.trial.name
     )
     if not spec.sweep.auto:
-        return _at(spec.sweep.batch_sizes, spec, preflight, mine, given_up)[0]
+        return _at_sizes(spec.sweep.batch_sizes, spec, preflight, mine, given_up)[0]
     sizes = active(spec, preflight, mine)
-    cohorts, settled = _at(sizes, spec, preflight, mine, given_up)
+    cohorts, settled = _at_sizes(sizes, spec, preflight, mine, given_up)
     if cohorts or not settled:
         return cohorts
     chosen = choose(spec, preflight, mine).batch_size
     added = [] if chosen is None else [chosen]
-    return _at(sorted([*sizes, *added]), spec, preflight, mine, given_up)[0]
+    return _at_sizes(sorted([*sizes, *added]), spec, preflight, mine, given_up)[0]
 
 
-def _at(
+@dataclass(frozen=True)
+class Settled:
+    """A batch size whose rate is settled, so that the next one may start.
+
+    Attributes:
+        best_rate: for the rate law; None where no rate reaches the hardest target.
+        steps: to the hardest target, infinite where they are not known.
+        unreachable: targets for which the budget of examples was too small.
+    """
+
+    best_rate: BestRate | None
+    steps: float
+    unreachable: tuple[float, ...] = ()
+
+
+def _at_sizes(
     batch_sizes: Sequence[int],
     spec: Spec,
     preflight: Preflight,
@@ -60,32 +79,97 @@ def _at(
 ) -> tuple[list[Cohort], bool]:
     """The cohorts of these batch sizes, and whether the rate is settled at each."""
     cohorts: list[Cohort] = []
-    known: list[Known] = []
-    slowest = math.inf
+    best_rates: list[BestRate] = []
+    fewest_steps = math.inf
     targets = spec.sweep.targets
     by_size: dict[int, list[Record]] = {size: [] for size in batch_sizes}
     for record in records:
         by_size.get(record.trial.batch_size, []).append(record)
-    for batch_size, here in by_size.items():
+    for batch_size, own in by_size.items():
         facts = with_backend(preflight, batch_size)
-        size = BatchSize(spec, facts, batch_size, targets, here, given_up, tuple(known), slowest)
-        found, settled = size.plan()
+        here = BatchSize(spec, facts, batch_size, targets, own, given_up)
+        planned, settled = _at_size(here, best_rates, fewest_steps)
         if settled is None:
             larger = [
-                replace(size, batch_size=b, records=r) for b, r in by_size.items() if b > batch_size and r
+                replace(here, batch_size=size, records=r)
+                for size, r in by_size.items()
+                if size > batch_size and r
             ]
-            rates = [s.known for other in larger if (s := other.plan()[1]) and s.known]
-            return cohorts + (replace(size, known=(*known, *rates)).plan()[0] if rates else found), False
-        cohorts += found
-        if settled.known:
-            known.append(settled.known)
-            slowest = min(slowest, settled.steps)
+            beyond = [_at_size(there, best_rates, fewest_steps)[1] for there in larger]
+            rates = [there.best_rate for there in beyond if there and there.best_rate]
+            if rates:
+                planned, _ = _at_size(here, [*best_rates, *rates], fewest_steps)
+            return cohorts + planned, False
+        cohorts += planned
+        if settled.best_rate:
+            best_rates.append(settled.best_rate)
+            fewest_steps = min(fewest_steps, settled.steps)
         # A larger batch size needs more examples yet: where examples ran out, they run out there too.
-        beyond = {target for target in settled.unreachable if not _reached_above(records, batch_size, target)}
-        targets = tuple(target for target in targets if target not in beyond)
+        lost = {target for target in settled.unreachable if not _reached_above(records, batch_size, target)}
+        targets = tuple(target for target in targets if target not in lost)
         if not targets:
             break
     return cohorts, True
+
+
+def _at_size(
+    here: BatchSize, best_rates: Sequence[BestRate], fewest_steps: float
+) -> tuple[list[Cohort], Settled | None]:
+    """The cohorts of one batch size, and its settled rate, None while it is still searched.
+
+    Args:
+        best_rates: of other batch sizes.
+        fewest_steps: that a smaller one needs to the hardest target.
+    """
+    predicted = _predicted(here, best_rates)
+    begun = here.begun()
+    rates = {target: _rate(here, target, predicted) for target in reversed(here.targets)}
+    for target, rate in rates.items():
+        if isinstance(rate, Try):
+            return begun or [search(here, rate, _targets(here, target), fewest_steps)], None
+    settled = _settled(here, rates, predicted)
+    if begun:
+        return begun, settled
+    # One target after the other, the hardest first: its runs, where they end up, may serve the easier ones.
+    pending: list[float] = []
+    for target, rate in rates.items():
+        if not isinstance(rate, Tuned) or (target != here.hardest and is_served(here, target, rate, pending)):
+            continue
+        pending += [] if here.measured(target) else [rate.lr]
+        if cohort := measure(here, rate, _targets(here, target)):
+            return [cohort], settled
+    return [], settled
+
+
+def _targets(here: BatchSize, target: float) -> tuple[float, ...]:
+    """Targets of a cohort that is made for one: the hardest is asked together with all easier ones."""
+    return here.targets if target == here.hardest else (target,)
+
+
+def _predicted(here: BatchSize, best_rates: Sequence[BestRate]) -> RateEstimate | None:
+    """The rate that other batch sizes predict here, for the hardest target."""
+    power = 1.0 if here.spec.optimizer_at(here.batch_size)["use"] == "sgd" else 0.5
+    return fit_law(best_rates, power).at(here.batch_size) if best_rates else None
+
+
+def _rate(here: BatchSize, target: float, predicted: RateEstimate | None) -> Tuned | Try | Infeasible:
+    """The rate for a target: the one that was measured last, else that of the search."""
+    measured = here.measured(target)
+    return Tuned(measured[-1].trial.lr, math.inf) if measured else best_rate(here, target, predicted)
+
+
+def _settled(
+    here: BatchSize, rates: Mapping[float, Tuned | Try | Infeasible], predicted: RateEstimate | None
+) -> Settled:
+    """What other batch sizes learn: from the search, whether or not its measurement has ended by now."""
+    lacking = tuple(t for t, rate in rates.items() if isinstance(rate, Infeasible) and rate.exhausted)
+    by_examples = here.max_steps == here.spec.sweep.max_examples // here.batch_size
+    unreachable = lacking if by_examples else ()
+    for rate in (best_rate(here, here.hardest, predicted), rates[here.hardest]):
+        if isinstance(rate, Tuned):
+            alone = rate.alone or RateEstimate(math.log(rate.lr))
+            return Settled(BestRate(here.batch_size, alone), rate.steps, unreachable)
+    return Settled(None, math.inf, unreachable)
 
 
 def _reached_above(records: Sequence[Record], batch_size: int, target: float) -> bool:

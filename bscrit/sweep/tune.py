@@ -21,7 +21,7 @@ from typing import Literal
 
 import numpy as np
 
-from bscrit.rate_law import SURE, Place
+from bscrit.rate_law import RateEstimate
 
 Kind = Literal["met", "slow", "diverged", "exhausted"]
 SPACING = math.sqrt(2)
@@ -35,7 +35,7 @@ FAR = math.log(1.5)  # a loser's forecast says no more than that it is far behin
 MAX_LANES = 24
 MOST_IN_VAIN = 12  # whole budgets that are spent before a target counts as out of reach
 NARROWEST, WIDEST = 1.25, 2.0  # factor between the first rates at a batch size
-OWN_ERROR = 0.15  # of a rate that one seed's lanes settled, in ln(rate)
+SURE = 0.2  # error of a prediction, in ln(rate), below which two first rates are enough
 GIVE = 0.02  # ln(steps) that the law may cost by the parabola's own account
 FLATTEST = 1.0  # curvature that is assumed at least: a flatter parabola is a matter of noise
 BOWL, LANE_NOISE = 2.0, 0.05  # curvature and noise of ln(steps) with which two lanes alone are read
@@ -69,13 +69,13 @@ class Tuned:
         lr: interpolated.
         steps: that the parabola predicts there.
         curvature: of ln(steps) in ln(rate), 0 where unknown.
-        place: what the lanes say by themselves, for the law; None where they were not asked.
+        alone: what the lanes show by themselves, for the rate law; None where they were not asked.
     """
 
     lr: float
     steps: float
     curvature: float = 0.0
-    place: Place | None = None
+    alone: RateEstimate | None = None
 
     def loss_at(self, lr: float) -> float:
         """Predicted ln(steps) above the optimum at another rate; like 1/rate where no parabola was found."""
@@ -103,12 +103,14 @@ class Infeasible:
     exhausted: bool = False
 
 
-def tune(lanes: Iterable[Lane], *, fine: bool = True, law: Place | None = None) -> Tuned | Try | Infeasible:
+def tune(
+    lanes: Iterable[Lane], *, fine: bool = True, predicted: RateEstimate | None = None
+) -> Tuned | Try | Infeasible:
     """Settle the rate from the lanes so far (at least one), or name the rates to try next.
 
     Args:
         fine: without it, rates that bracket the optimum are enough.
-        law: what the other batch sizes predict.
+        predicted: the rate that the law of the other batch sizes predicts.
     """
     ladder = sorted(lanes, key=lambda lane: lane.lr)
     met = [lane for lane in ladder if lane.kind == "met"]
@@ -118,16 +120,18 @@ def tune(lanes: Iterable[Lane], *, fine: bool = True, law: Place | None = None) 
     ladder = [replace(lane, steps=lane.steps * _caution(lane.lr, fastest)) for lane in ladder]
     best = min(range(len(ladder)), key=lambda row: _rank(ladder[row]))
     at_edge = best in (0, len(ladder) - 1)
-    held = at_edge and law is not None and _held(ladder, best, law)
+    held = at_edge and predicted is not None and _held(ladder, best, predicted)
     wanted = _missing_neighbours(ladder, best) if (fine or at_edge) and not held else []
     if wanted and len(ladder) + len(wanted) <= MAX_LANES:
         return Try(_rounded(wanted))
     found = _interpolate(ladder, best)
     found = replace(found, steps=found.steps / _caution(found.lr, fastest))
-    own = Place(math.log(found.lr), OWN_ERROR)
-    if law is None:
-        return replace(found, place=own)
-    return _pulled(found, _by_slope(ladder, best) if at_edge and len(ladder) > 1 else own, ladder, best, law)
+    own = RateEstimate(math.log(found.lr))
+    if predicted is None:
+        return replace(found, alone=own)
+    return _pulled(
+        found, _by_slope(ladder, best) if at_edge and len(ladder) > 1 else own, ladder, best, predicted
+    )
 
 
 def _caution(lr: float, fastest: float) -> float:
@@ -148,13 +152,13 @@ def rates_around(lr: float, spacing: float) -> Try:
     return Try(_rounded((lr / spacing, lr, lr * spacing)))
 
 
-def predicted_rates(law: Place) -> Try:
+def predicted_rates(predicted: RateEstimate) -> Try:
     """First rates where other batch sizes predict the best one: two about it, or three where that is unsure."""
-    spacing = min(max(math.exp(law.error), NARROWEST), WIDEST)
-    if law.error >= SURE:
-        return rates_around(math.exp(law.at), spacing)
+    spacing = min(max(math.exp(predicted.error), NARROWEST), WIDEST)
+    if predicted.error >= SURE:
+        return rates_around(math.exp(predicted.ln_rate), spacing)
     half = math.sqrt(spacing)
-    return Try(_rounded((math.exp(law.at) / half, math.exp(law.at) * half)))
+    return Try(_rounded((math.exp(predicted.ln_rate) / half, math.exp(predicted.ln_rate) * half)))
 
 
 def _rank(lane: Lane) -> tuple[bool, float]:
@@ -178,16 +182,16 @@ def _missing_neighbours(ladder: Sequence[Lane], best: int) -> list[float]:
     return [math.sqrt(rate * other) for other in wide]
 
 
-def _held(ladder: Sequence[Lane], best: int, law: Place) -> bool:
+def _held(ladder: Sequence[Lane], best: int, predicted: RateEstimate) -> bool:
     """Whether the best lane, at an edge, needs no lane beyond it."""
-    if law.error >= SURE or len(ladder) < 2 or not math.isfinite(ladder[best].steps):
+    if predicted.error >= SURE or len(ladder) < 2 or not math.isfinite(ladder[best].steps):
         return False
     side = 1 if best else -1
     edge, slope = math.log(ladder[best].lr), _by_slope(ladder, best)
-    return side * (slope.combined(law).at - edge) <= 0 and side * (slope.at - edge) <= OUTSIDE
+    return side * (slope.combined(predicted).ln_rate - edge) <= 0 and side * (slope.ln_rate - edge) <= OUTSIDE
 
 
-def _by_slope(ladder: Sequence[Lane], best: int) -> Place:
+def _by_slope(ladder: Sequence[Lane], best: int) -> RateEstimate:
     """The optimum of a bowl with the slope between the best lane, at an edge, and its neighbour."""
     below, above = ladder[:2] if best == 0 else ladder[-2:]
     x = (math.log(below.lr), math.log(above.lr))
@@ -195,19 +199,21 @@ def _by_slope(ladder: Sequence[Lane], best: int) -> Place:
     y = [min(math.log(lane.steps / fastest), FAR) for lane in (below, above)]
     apart = x[1] - x[0]
     shift = min(max((y[0] - y[1]) / apart / BOWL, -STEEPEST), STEEPEST)
-    return Place(sum(x) / 2 + shift, math.sqrt(2) * LANE_NOISE / (BOWL * apart))
+    return RateEstimate(sum(x) / 2 + shift, math.sqrt(2) * LANE_NOISE / (BOWL * apart))
 
 
-def _pulled(found: Tuned, own: Place, ladder: Sequence[Lane], best: int, law: Place) -> Tuned:
-    """The rate pulled toward the law, as far as that costs little; never toward lanes that did not arrive."""
+def _pulled(
+    found: Tuned, own: RateEstimate, ladder: Sequence[Lane], best: int, predicted: RateEstimate
+) -> Tuned:
+    """The rate pulled toward the predicted one, as far as that costs little; never toward lanes that did not arrive."""
     x = math.log(found.lr)
     at_edge = best in (0, len(ladder) - 1)
     most = LEAP if at_edge else math.sqrt(2 * GIVE / max(found.curvature, FLATTEST))
-    pull = min(max(own.combined(law).at - x, -most), most)
+    pull = min(max(own.combined(predicted).ln_rate - x, -most), most)
     if pull > 0 and best + 1 < len(ladder):
         above = ladder[best + 1]
         pull = min(pull, max(math.log(above.lr) - x, 0.0)) if math.isfinite(above.steps) else 0.0
-    return replace(found, lr=_round(math.exp(x + pull)), place=own)
+    return replace(found, lr=_round(math.exp(x + pull)), alone=own)
 
 
 def _distance(one: Lane, other: Lane) -> float:

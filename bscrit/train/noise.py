@@ -22,7 +22,7 @@ from bscrit.measure.metrics import Metric, adam, hessian, identity
 from bscrit.measure.nests import map_tensors
 from bscrit.measure.sums import Sums
 from bscrit.noise import FrozenNoise
-from bscrit.order import Measurement
+from bscrit.order import NoiseSettings
 
 FRESH = 1_000_000_007  # added to a seed once or twice: below 2^32, as some generators want
 MOST_SIZES = 10_000_000
@@ -33,7 +33,7 @@ FROZEN_STEPS = 4
 class Gauge:
     """Measures the noise of the lanes of one workload, as it is asked for."""
 
-    def __init__(self, how: Measurement) -> None:
+    def __init__(self, how: NoiseSettings) -> None:
         self.how = how
         self._examples: Examples | None = None
 

@@ -12,8 +12,10 @@ from bscrit.crossing import meet
 from bscrit.curve import Curve
 from bscrit.order import Order
 from bscrit.record import Record
+from bscrit.sweep.batch_size import SEARCH_SEED, BatchSize
+from bscrit.sweep.caps import CAP, MAX_RETREATS, RETREAT
+from bscrit.sweep.measurement import is_served, measure
 from bscrit.sweep.plan import plan
-from bscrit.sweep.size import CAP, MAX_RETREATS, RETREAT, SEARCH_SEED, BatchSize
 from bscrit.sweep.tune import Tuned
 
 
@@ -186,22 +188,22 @@ def records_at(size, lr, targets, statuses, steps, cap=0):
 
 
 def at(records, size=64, targets=(0.5, 0.2, 0.05)):
-    return BatchSize(spec(), FACTS, size, targets, records, (), (), np.inf)
+    return BatchSize(spec(), FACTS, size, targets, records)
 
 
 def test_a_diverged_run_to_an_easier_target_serves_no_harder_one():
     """A diverged run counts for every target, so that its rate is a wall; yet it was never asked for a harder one."""
     rate = Tuned(1.0, 10.0)
     lost = records_at(64, 1.0, (0.5,), ["diverged"] * 3, 10)
-    assert not at(lost)._is_served(0.2, rate, [])
+    assert not is_served(at(lost), 0.2, rate, [])
     harder = records_at(64, 1.0, (0.5, 0.2, 0.05), ["reached"] * 3, 10)
-    assert at(harder)._is_served(0.2, rate, [])
-    assert at(lost + harder)._is_served(0.2, rate, [])
+    assert is_served(at(harder), 0.2, rate, [])
+    assert is_served(at(lost + harder), 0.2, rate, [])
 
 
 def test_runs_far_from_its_own_rate_do_not_serve_an_easier_target():
     harder = records_at(64, 0.5, (0.5, 0.2, 0.05), ["reached"] * 3, 10)
-    assert not at(harder)._is_served(0.2, Tuned(1.0, 10.0), [])
+    assert not is_served(at(harder), 0.2, Tuned(1.0, 10.0), [])
 
 
 def test_where_the_hardest_target_had_to_retreat_its_runs_serve_the_easier_ones():
@@ -211,16 +213,16 @@ def test_where_the_hardest_target_had_to_retreat_its_runs_serve_the_easier_ones(
         replace(r, order=replace(r.order, round=1))
         for r in records_at(64, 0.7, (0.5, 0.2, 0.05), ["reached"] * 3, 10)
     ]
-    assert at(lucky + lower)._is_served(0.2, Tuned(1.2, 10.0), [])
-    assert not at(lucky + lower)._is_served(0.2, Tuned(0.5, 10.0), []), "its own rate is lower yet"
+    assert is_served(at(lucky + lower), 0.2, Tuned(1.2, 10.0), [])
+    assert not is_served(at(lucky + lower), 0.2, Tuned(0.5, 10.0), []), "its own rate is lower yet"
     stopped = [replace(r, status="stopped") for r in lower]
-    assert not at(lucky + stopped)._is_served(0.2, Tuned(1.2, 10.0), []), "they did not arrive either"
+    assert not is_served(at(lucky + stopped), 0.2, Tuned(1.2, 10.0), []), "they did not arrive either"
 
 
 def test_a_retreat_has_the_steps_that_a_lower_rate_takes():
     """At a rate lower by a factor, steps grow by that factor at most; so does the cap."""
     lucky = records_at(64, 1.0, (0.5, 0.2, 0.05), ["reached", "stopped", "stopped"], 10, cap=27)
-    (cohort,) = at(lucky)._measure(Tuned(1.0, 100.0), (0.5, 0.2, 0.05))
+    cohort = measure(at(lucky), Tuned(1.0, 100.0), (0.5, 0.2, 0.05))
     assert {trial.lr for trial in cohort.trials} == {float(f"{1 / RETREAT:.3g}")}
     assert cohort.order.cap_steps == np.ceil(100 * CAP * RETREAT) + 10
 

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from bscrit.rate_law import Place
+from bscrit.rate_law import RateEstimate
 from bscrit.sweep.tune import (
     CAUTION,
     GIVE,
@@ -149,8 +149,8 @@ def test_losses_that_are_all_equal_end_the_search():
 
 
 def test_two_lanes_about_what_the_law_predicts_are_enough():
-    predicted = Place(math.log(0.5), 0.15)
-    found = tune([bowl(lr, 0.5) for lr in (0.45, 0.56)], law=predicted)
+    predicted = RateEstimate(math.log(0.5), 0.15)
+    found = tune([bowl(lr, 0.5) for lr in (0.45, 0.56)], predicted=predicted)
     assert isinstance(found, Tuned)
     assert found.lr == pytest.approx(0.5, rel=0.1)
     assert isinstance(tune([bowl(lr, 0.5) for lr in (0.45, 0.56)]), Try), "without a law it has no neighbour"
@@ -158,7 +158,9 @@ def test_two_lanes_about_what_the_law_predicts_are_enough():
 
 @pytest.mark.parametrize(("best", "beyond"), [(2.0, 0.56), (0.12, 0.45)])
 def test_lanes_that_contradict_the_law_go_on_beyond_the_edge(best, beyond):
-    step = tune([bowl(lr, best, curvature=2.0) for lr in (0.45, 0.56)], law=Place(math.log(0.5), 0.15))
+    step = tune(
+        [bowl(lr, best, curvature=2.0) for lr in (0.45, 0.56)], predicted=RateEstimate(math.log(0.5), 0.15)
+    )
     assert isinstance(step, Try)
     assert all((rate > beyond) == (best > 1) for rate in step.rates)
 
@@ -166,19 +168,20 @@ def test_lanes_that_contradict_the_law_go_on_beyond_the_edge(best, beyond):
 def test_a_rate_is_pulled_to_the_law_as_far_as_that_costs_little():
     lanes = [bowl(lr, 0.5, curvature=2.0) for lr in (0.37, 0.5, 0.68)]
     alone, low, high = (
-        tune(lanes, law=place) for place in (None, Place(math.log(0.25), 0.15), Place(math.log(1.0), 0.15))
+        tune(lanes, predicted=place)
+        for place in (None, RateEstimate(math.log(0.25), 0.15), RateEstimate(math.log(1.0), 0.15))
     )
     assert low.lr < alone.lr < high.lr
     for one in (low, high):
         assert math.log(one.lr / alone.lr) ** 2 <= GIVE * 1.1  # half of the curvature 2 times that
-        assert one.place.at == pytest.approx(math.log(alone.lr), abs=0.01), (
+        assert one.alone.ln_rate == pytest.approx(math.log(alone.lr), abs=0.01), (
             "others learn what it says by itself"
         )
 
 
 def test_no_law_pulls_a_rate_toward_a_cliff():
     lanes = [tent(lr) for lr in (0.9, 0.96, 1.02)]
-    alone, pulled = (tune(lanes, law=place) for place in (None, Place(math.log(2.0), 0.1)))
+    alone, pulled = (tune(lanes, predicted=place) for place in (None, RateEstimate(math.log(2.0), 0.1)))
     assert pulled.lr == alone.lr <= 1
 
 

@@ -10,7 +10,7 @@ from bscrit.engine.seeding import generator
 from bscrit.engine.workload import Workload
 from bscrit.errors import UserError
 from bscrit.noise import NoiseSamples, noise_scale
-from bscrit.order import Measurement
+from bscrit.order import NoiseSettings
 from bscrit.train.noise import Gauge
 from bscrit.workloads.classifier import Classifier
 from bscrit.workloads.exact import power_law
@@ -92,7 +92,7 @@ def exact_scales(workload, lanes):
 def test_the_exact_noise_scale_lies_in_the_interval_in_every_metric(workload, source):
     lanes = lanes_of(workload, seeds=range(RUNS), optimizer=ADAM)
     lanes.step(0, 0.0)  # Adam's moments, without a move
-    how = Measurement(source=source, metrics=METRICS, parts=3)
+    how = NoiseSettings(source=source, metrics=METRICS, parts=3)
     exact = exact_scales(workload, lanes)
     if isinstance(workload, LeastSquares):
         assert exact["identity"][0] == pytest.approx(workload.exact.b_simple(workload.exact.start))
@@ -116,7 +116,7 @@ def test_norms_equal_those_of_single_models(backend, micro_batch, batch_size, si
         workload, backend=backend, batch_size=batch_size, dtype="float64", micro_batch=micro_batch
     )
     for seed, (n_small, small, n_big, big) in enumerate(
-        Gauge(Measurement()).sums(lanes, 3 * batch_size).samples()["identity"]
+        Gauge(NoiseSettings()).sums(lanes, 3 * batch_size).samples()["identity"]
     ):
         model = workload.model(seed).double()
         inputs, labels = workload.batch(seed, 3 * batch_size, batch_size)
@@ -135,7 +135,7 @@ def squared_norm(model, inputs, labels) -> float:
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("source", ["micro_batches", "examples"])
 def test_a_lane_measures_what_it_would_measure_alone(source, backend):
-    how = Measurement(source=source, metrics=METRICS)
+    how = NoiseSettings(source=source, metrics=METRICS)
     together = lanes_of(Classifier(hidden=8), seeds=(0, 1, 2), optimizer=ADAM, backend=backend)
     together.step(0, 1.0)
     found = Gauge(how).sums(together, 12).samples()
@@ -150,7 +150,7 @@ def test_a_lane_measures_what_it_would_measure_alone(source, backend):
 def test_the_hessian_is_that_of_other_examples(backend):
     workload = LeastSquares(5)
     lanes = lanes_of(workload, backend=backend, seeds=(4,), dtype="float64")
-    how = Measurement(metrics=("hessian",), parts=2)
+    how = NoiseSettings(metrics=("hessian",), parts=2)
     ((_, small, _, big),) = Gauge(how).sums(lanes, 24).samples()["hessian"]
     x, y = (tensor.double() for tensor in workload.batch(4, 24, 12))
     residual = -y  # theta = 0
@@ -165,7 +165,7 @@ def test_the_hessian_is_that_of_other_examples(backend):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("source", ["micro_batches", "examples"])
 def test_measuring_changes_nothing(source, backend):
-    how = Measurement(source=source, metrics=METRICS, losses=(0.5,), max_examples=128)
+    how = NoiseSettings(source=source, metrics=METRICS, losses=(0.5,), max_examples=128)
 
     def train(measure: bool):
         lanes = lanes_of(Classifier(hidden=8), optimizer=ADAM, batch_size=8, backend=backend)
@@ -191,21 +191,21 @@ def test_parts_are_as_equal_as_can_be():
     lanes = lanes_of(LeastSquares(), batch_size=12)
 
     def small(parts):
-        return Gauge(Measurement(parts=parts)).sums(lanes, 0).samples()["identity"][0][0]
+        return Gauge(NoiseSettings(parts=parts)).sums(lanes, 0).samples()["identity"][0][0]
 
     assert [small(parts) for parts in (2, 4, 5, 12, 100)] == pytest.approx([6, 3, 12 / 5, 1, 1])
 
 
 def test_before_the_first_update_adam_has_no_metric():
     lanes = lanes_of(LeastSquares(), optimizer=ADAM)
-    ((_, small, _, big), _) = Gauge(Measurement(metrics=("adam",))).sums(lanes, 0).samples()["adam"]
+    ((_, small, _, big), _) = Gauge(NoiseSettings(metrics=("adam",))).sums(lanes, 0).samples()["adam"]
     assert np.isnan([small, big]).all()
 
 
 def test_what_is_no_sum_over_examples_is_refused_with_the_remedy():
     lanes = lanes_of(Quadratic())
     with pytest.raises(UserError, match="not a sum over examples") as error:
-        Gauge(Measurement()).sums(lanes, 0)
+        Gauge(NoiseSettings()).sums(lanes, 0)
     assert "none" in error.value.remedy
 
 
@@ -213,7 +213,7 @@ def test_what_is_no_sum_over_examples_is_refused_with_the_remedy():
 def test_frozen_parameters_on_fresh_data(metric):
     workload = LeastSquares(12)
     lanes = lanes_of(workload, seeds=(0,))
-    how = Measurement(metrics=(metric,), precision=0.1, max_examples=800_000)
+    how = NoiseSettings(metrics=(metric,), precision=0.1, max_examples=800_000)
     (found,) = Gauge(how).frozen(lanes, (0, 0, 1.0))
     scale = found.scale()
     exact = workload.exact.b_simple if metric == "identity" else workload.exact.b_noise
@@ -223,7 +223,7 @@ def test_frozen_parameters_on_fresh_data(metric):
 
 def test_a_data_set_is_used_up_once_at_most():
     workload = Classifier(hidden=8)
-    (found,) = Gauge(Measurement(precision=1e-9, max_examples=10**6)).frozen(
+    (found,) = Gauge(NoiseSettings(precision=1e-9, max_examples=10**6)).frozen(
         lanes_of(workload, seeds=(0,)), (0, 0, 2.3)
     )
     assert 0.9 * workload.examples < found.measured_on <= workload.examples
@@ -233,7 +233,7 @@ def test_of_a_whole_data_set_the_signal_is_the_norm_of_its_gradient():
     """Sigma (1/B - 1/D): corrected for the finite set, measured on all of it, |G|^2 is that of the set."""
     workload = Classifier(hidden=8)
     lanes = lanes_of(workload, seeds=(0,), dtype="float64")
-    (found,) = Gauge(Measurement(precision=1e-9, max_examples=10**6)).frozen(lanes, (0, 0, 2.3))
+    (found,) = Gauge(NoiseSettings(precision=1e-9, max_examples=10**6)).frozen(lanes, (0, 0, 2.3))
     used = int(found.measured_on)
     scale = found.from_data_of(used).scale()
     model = workload.model(0).double()

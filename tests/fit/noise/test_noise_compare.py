@@ -13,7 +13,7 @@ from bscrit.fit.noise.compare import with_noise
 from bscrit.fit.noise.verdict import judged, said
 from bscrit.fit.noise.windows import Runs
 from bscrit.noise import FrozenNoise
-from bscrit.order import Measurement
+from bscrit.order import NoiseSettings
 from bscrit.record import Record
 
 SIZES = (16, 64, 256)
@@ -205,7 +205,7 @@ class TestFrozen:
         return [
             replace(
                 record,
-                order=replace(record.order, noise=Measurement(losses=asked)),
+                order=replace(record.order, noise=NoiseSettings(losses=asked)),
                 frozen=tuple(frozen(scale, loss, random, blocks) for loss, scale in scales.items()),
             )
             for record in swept()

@@ -16,7 +16,7 @@ from bscrit.estimate import Estimate
 from bscrit.fit.noise.windows import Runs
 from bscrit.fit.result import Fit, Point
 from bscrit.noise import NoiseSamples
-from bscrit.order import Measurement, Order
+from bscrit.order import NoiseSettings, Order
 from bscrit.record import Record
 from bscrit.trial import Trial
 from bscrit.workloads.exact import ToyTrainer
@@ -27,7 +27,7 @@ DIMENSIONS = 100
 
 def grid(steps: float, every: int = 10) -> np.ndarray:
     """Steps at which a run takes samples."""
-    how, found = Measurement(every=every), [0]
+    how, found = NoiseSettings(every=every), [0]
     while how.after(found[-1]) <= steps:
         found.append(how.after(found[-1]))
     return np.array(found, float)

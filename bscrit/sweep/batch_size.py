@@ -1,0 +1,135 @@
+"""One batch size of a plan: its records, and the cohorts that can be ordered there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bscrit.order import Cohort, NoiseSettings, Order, Role
+from bscrit.preflight import Preflight
+from bscrit.record import Record
+from bscrit.trial import Trial
+
+if TYPE_CHECKING:
+    from bscrit.spec import Spec
+
+SEARCH_SEED = 500_000  # above those of the measurement, so that none is tuned on and measured on
+
+
+@dataclass(frozen=True)
+class BatchSize:
+    """What search and measurement at one batch size share.
+
+    Attributes:
+        preflight: with a backend for this batch size.
+        targets: those that smaller batch sizes reached, the hardest last.
+        records: of this batch size alone.
+        given_up: names of trials that failed too often to be tried again now.
+    """
+
+    spec: Spec
+    preflight: Preflight
+    batch_size: int
+    targets: tuple[float, ...]
+    records: Sequence[Record]
+    given_up: Collection[str] = ()
+
+    @property
+    def hardest(self) -> float:
+        return self.targets[-1]
+
+    @property
+    def max_steps(self) -> int:
+        return self.spec.max_steps_at(self.batch_size)
+
+    @property
+    def search_seed(self) -> int:
+        """One of its own at each batch size: what flatters a rate at one size shall not do so at the next."""
+        return self.spec.sweep.first_seed + SEARCH_SEED + self.batch_size
+
+    def searched(self, target: float) -> list[Record]:
+        """Records of the search that serve a target."""
+        mine = [r for r in self.records if r.role == "search" and r.trial.seed == self.search_seed]
+        done = [r for r in mine if r.finished and self._serves(r, target)]
+        # A rate that fails where others train is a wall, like one that diverges.
+        return done + [r for r in mine if done and r.status == "failed" and r.trial.name in self.given_up]
+
+    def measured(self, target: float) -> list[Record]:
+        """Measured records that serve a target, oldest round first; those made for it alone, if there are any."""
+        serving = self.serving(target)
+        own = [r for r in serving if r.order.targets[-1] == target]
+        return sorted(
+            own if own or target != self.hardest else serving, key=lambda r: (r.order.round, r.trial.seed)
+        )
+
+    def serving(self, target: float) -> list[Record]:
+        """Measured records whose order asked for a target at least this hard."""
+        return [r for r in self.records if r.role == "measure" and r.finished and self._serves(r, target)]
+
+    def _serves(self, record: Record, target: float) -> bool:
+        """Whether a record was ordered for a target this hard, with today's budget."""
+        if record.status == "diverged":
+            return True
+        short = record.status == "exhausted" and record.order.max_steps < self.max_steps
+        return record.order.targets[-1] <= target and not short
+
+    def fewest_steps(self, target: float) -> float:
+        """Steps of the best lane of the search so far; infinite where none arrived."""
+        lanes = [r for r in self.searched(target) if r.status not in ("diverged", "failed")]
+        return min((steps for r in lanes if (steps := r.steps_to(target)) is not None), default=math.inf)
+
+    def trial(self, lr: float, seed: int) -> Trial:
+        return self.spec.trial(self.batch_size, lr, seed, self.preflight.fingerprint)
+
+    def is_given_up(self, lr: float, seed: int) -> bool:
+        return self.trial(lr, seed).name in self.given_up
+
+    def cohort(
+        self,
+        role: Role,
+        round: int,
+        lanes: Iterable[tuple[float, int]],
+        targets: tuple[float, ...],
+        *,
+        cap_steps: int,
+        incumbents: tuple[float, ...] = (),
+        noise: NoiseSettings | None = None,
+    ) -> Cohort:
+        """A new cohort, with the budget of this batch size and the settings that preflight found."""
+        lanes = tuple(lanes)
+        compute = self.spec.compute
+        order = Order(
+            role=role,
+            round=round,
+            lanes=lanes,
+            targets=targets,
+            max_steps=self.max_steps,
+            cap_steps=cap_steps,
+            incumbents=incumbents,
+            noise=noise,
+            backend=self.preflight.backends.get(self.batch_size, "loop") if len(lanes) > 1 else "loop",
+            execution=compute.execution,
+            micro_batch=compute.micro_batch or 0,
+            device=self.preflight.device,
+            splits=self.preflight.splits,
+        )
+        return Cohort(tuple(self.trial(lr, seed) for lr, seed in lanes), order)
+
+    def begun(self) -> list[Cohort]:
+        """Cohorts that were begun and have not ended; they go on as they were ordered."""
+        waiting = [r.order for r in self.records if not r.finished and r.trial.name not in self.given_up]
+        return [
+            Cohort(tuple(self.trial(*lane) for lane in order.lanes if not self.is_given_up(*lane)), order)
+            for order in dict.fromkeys(waiting)
+            if self._is_current(order)
+        ]
+
+    def _is_current(self, order: Order) -> bool:
+        """Whether an order still fits the spec; one that does not is forgotten, its trials planned anew."""
+        alone = len(order.targets) == 1 and order.targets[0] in self.targets
+        wanted = (alone or order.targets == self.targets) and order.max_steps == self.max_steps
+        # A device that is gone, or a micro-batch that did not fit: going on in the old way would fail again.
+        micro_batch = self.spec.compute.micro_batch or 0
+        return wanted and order.device == self.preflight.device and order.micro_batch == micro_batch
