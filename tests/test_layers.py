@@ -204,3 +204,38 @@ def test_a_circle_is_seen_however_it_is_hidden(back):
     assert not circles(sources)
     three = frozenset(sources) - {"bscrit.fit"}
     assert circles({**sources, "bscrit.fit.result": back}) == {three}
+
+
+DRAWN = {"bscrit.fit.report", "bscrit.fit.result"}
+"""All that figures know of the fit: a frozen report and its nouns, nothing that fits."""
+
+
+def fitting(source: str, module: str) -> set[str]:
+    """What a file of plot/ imports besides the report and nouns; its command reads the source too."""
+    allowed = (
+        DRAWN | {"bscrit.fit.command", "bscrit.fit.source"} if module == "bscrit.plot.command" else DRAWN
+    )
+    known = {module.removesuffix(".__init__") for module, _ in modules()}
+    ours = {name for name in _imported(source, module, known) if floor(name) != "plot"}
+    return {name for name in ours - allowed if floor(name) != "nouns"} | (
+        ours & {"bscrit.rate_law", "bscrit.record"}
+    )
+
+
+@pytest.mark.parametrize(("module", "file"), [one for one in modules() if floor(one[0]) == "plot"])
+def test_plot_fits_nothing(module, file):
+    assert fitting(file.read_text("utf-8"), module) == set()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from bscrit.fit.noise.windows import windows",
+        "from bscrit.fit import law",
+        "from bscrit.fit.command import read",
+        "from bscrit.rate_law import law",
+        "def f():\n    from bscrit.record import Record",
+    ],
+)
+def test_a_figure_that_fits_is_seen(source):
+    assert fitting(source, "bscrit.plot.rates")

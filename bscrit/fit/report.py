@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from bscrit.crossing import Crossing
 from bscrit.estimate import Estimate
 from bscrit.fit.noise import report as noise_report
-from bscrit.fit.result import Fit, NoiseComparison, Point
+from bscrit.fit.result import Fit, NoiseComparison, Point, SweepRuns
 from bscrit.words import NOTHING, interval, number, plural, scale_name, shown, size
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Report:
         notes: what to know about the source as a whole (rows left out, duplicates).
         crossings: what was fitted, one per run and target.
         noise: noise scales that no fit goes with, one comparison per metric.
+        deferred_runs: gives `runs`, which cost as much as the fits; None for a table.
     """
 
     source: str
@@ -47,6 +49,12 @@ class Report:
     notes: tuple[str, ...] = ()
     crossings: tuple[Crossing, ...] = field(default=(), repr=False, compare=False)
     noise: tuple[NoiseComparison, ...] = ()
+    deferred_runs: Callable[[], SweepRuns] | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def runs(self) -> SweepRuns | None:
+        """The runs of a sweep, as figures show them."""
+        return None if self.deferred_runs is None else self.deferred_runs()
 
     def __str__(self) -> str:
         """A block for each fit, with units, target and definitions."""

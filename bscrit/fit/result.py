@@ -1,4 +1,4 @@
-"""What a fit says: frozen, and drawn unchanged by the table, JSON, CSV and figures."""
+"""The nouns of a report: fits, noise comparisons and runs, frozen; text, JSON, CSV and figures draw them unchanged."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from bscrit.estimate import Estimate
 
 if TYPE_CHECKING:
+    from bscrit.curve import Curve
     from bscrit.fit.hyperbola import Hyperbola
+    from bscrit.rate_law import RateLaw
 
 Verdict = Literal["identified", "lower bound", "upper bound", "not identified"]
 SCHEMA = 1
@@ -190,3 +192,76 @@ class Fit:
     diagnostics: Mapping[str, Any] = field(default_factory=dict, repr=False)
     region: tuple[tuple[float, float], ...] = field(default=(), repr=False)
     curve: Hyperbola | None = field(default=None, repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class TunedRun:
+    """The curve of a run at the tuned rate of its batch size."""
+
+    batch_size: float
+    curve: Curve
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One run against one target.
+
+    Attributes:
+        outcome: "unknown" for a run that failed, or that still trains and has not met the target.
+        steps: to the target, or trained without meeting it; None for the rest.
+    """
+
+    batch_size: float
+    lr: float
+    outcome: Literal["reached", "censored", "diverged", "unknown"]
+    steps: float | None = None
+
+
+@dataclass(frozen=True)
+class NoisePoint:
+    """The noise scale somewhere along the runs at one batch size.
+
+    Attributes:
+        steps: in the middle of a window, or where the parameters were frozen.
+        loss: of the mean curve there, None where it is unknown or not positive.
+        scale: with its interval; where it is not resolved, without a value.
+    """
+
+    steps: float
+    loss: float | None
+    scale: Estimate
+
+
+@dataclass(frozen=True)
+class NoiseAlong:
+    """The noise scale in one metric along the runs at the tuned rates.
+
+    Attributes:
+        windows: batch size -> windows of the runs, ascending in steps.
+        frozen: batch size -> measurements at frozen parameters.
+    """
+
+    metric: str
+    windows: Mapping[float, tuple[NoisePoint, ...]]
+    frozen: Mapping[float, tuple[NoisePoint, ...]]
+
+
+@dataclass(frozen=True)
+class SweepRuns:
+    """The runs of a sweep, as figures show them.
+
+    Attributes:
+        batch_sizes: of all runs, ascending.
+        tuned: the runs that measure; where a batch size has none, the search run that got lowest in its loss.
+        attempts: target -> every run; targets easiest first.
+        least_diverged: batch size -> the least learning rate that diverged there.
+        noise: one per metric.
+        rate_law: of the hardest target's tuned rates; None where they are too few.
+    """
+
+    batch_sizes: tuple[float, ...]
+    tuned: tuple[TunedRun, ...]
+    attempts: Mapping[float, tuple[Attempt, ...]]
+    least_diverged: Mapping[float, float]
+    noise: tuple[NoiseAlong, ...] = ()
+    rate_law: RateLaw | None = None

@@ -6,6 +6,7 @@ import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,6 +16,7 @@ from bscrit.fit.crossings import from_records
 from bscrit.fit.noise.compare import with_noise
 from bscrit.fit.noise.meter import is_noise, read_meters, report_of, with_meters
 from bscrit.fit.report import Report
+from bscrit.fit.runs import sweep_runs
 from bscrit.results import Results, is_folder, is_results, read_results
 from bscrit.tables.options import as_targets
 
@@ -126,7 +128,8 @@ def _of_results(results: Results, targets: Sequence[float] | None, unit: str | N
     facts = results.preflight
     report = fit_evidence(from_records(records, targets), source=str(results.folder), unit=unit or facts.unit)
     fits = tuple(with_noise(fit, records, facts.examples) for fit in report.fits)
-    return replace(report, fits=fits, notes=(*_notes(results), *report.notes))
+    runs = partial(sweep_runs, records, fits, facts.examples)
+    return replace(report, fits=fits, notes=(*_notes(results), *report.notes), deferred_runs=runs)
 
 
 def _notes(results: Results) -> list[str]:

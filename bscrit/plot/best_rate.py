@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from bscrit.curve import Floats
-from bscrit.fit.result import Fit, Point
+from bscrit.fit.report import Report
+from bscrit.fit.result import Fit, Point, SweepRuns
 from bscrit.plot import words
-from bscrit.plot.runs import by_batch_size
+from bscrit.plot.figure import Drawing, finished
 from bscrit.plot.series import censored, say_left_out, shown
-from bscrit.plot.style import GREY, SERIES, SHADE, sign
+from bscrit.plot.style import GREY, SERIES, SHADE, panels, sign
 from bscrit.plot.ticks import batch_axis, limits, log_axis
-from bscrit.record import Record
-
-Law = Callable[[Floats], Floats] | tuple[Sequence[float], Sequence[float]]
 
 
-def best_rate(
-    ax: Axes, fits: Sequence[Fit], unit: str, records: Sequence[Record] = (), law: Law | None = None
-) -> None:
-    """Draw each fit's tuned rates, and from `records` the least rate that diverged at each batch size.
+def best_rate(ax: Axes, fits: Sequence[Fit], unit: str, runs: SweepRuns | None = None) -> None:
+    """Draw each fit's tuned rates, and of a sweep the rate law and the least rate that diverged at each batch size.
 
-    `law` is the best rate as a function of the batch size, or (batch sizes, rates). The guide lines, rates
-    in proportion to B and to its square root, pass through the tuned rate of the hardest target at its
-    smallest batch size. The legend is left to the caller.
+    The guide lines, rates in proportion to B and to its square root, pass through the tuned rate of the hardest
+    target at its smallest batch size. The legend is left to the caller.
     """
     known = [fit for fit in fits if tuned(fit)]
     drawn = shown(known)
     points = [point for fit in drawn for point in tuned(fit)]
     sizes = sorted({point.batch_size for point in points})
-    unstable = _least_diverged(records)
+    unstable = runs.least_diverged if runs else {}
     xspan = limits([*sizes, *unstable], least=1.4)
     yspan = limits([*(point.lr for point in points if point.lr), *unstable.values()], least=1.5)
     batch_axis(ax.xaxis, sorted({*sizes, *unstable}), words.batch_size(unit), xspan)
@@ -51,9 +46,10 @@ def best_rate(
         size = 4 + 1.2 * (len(drawn) - 1 - index)  # so that equal rates of several targets can all be seen
         look: dict[str, Any] = {"marker": marker, "ms": size, "color": colour, "label": words.name(fit, fits)}
         ax.plot(batch, lr, lw=0.7, **look)
-    if law is not None:
-        line = _law_line(law, xspan)
-        ax.plot(*line, color="black", lw=1.1, zorder=1.9, label="law of the best rate")
+    if runs and runs.rate_law:
+        batch_sizes = np.geomspace(*xspan, 200)
+        rates = runs.rate_law.curve(batch_sizes)
+        ax.plot(batch_sizes, rates, color="black", lw=1.1, zorder=1.9, label="law of the best rate")
     if unstable:
         sign(ax, "least rate that diverged", marker="x", markersize=4)
     say_left_out(ax, "fits", len(known) - len(drawn))
@@ -64,15 +60,6 @@ def tuned(fit: Fit) -> list[Point]:
     return [point for point in fit.points if point.lr is not None and not censored(point)]
 
 
-def _least_diverged(records: Sequence[Record]) -> dict[float, float]:
-    least = {}
-    for size, group in by_batch_size(records).items():
-        rates = [record.trial.lr for record in group if record.status == "diverged"]
-        if rates:
-            least[size] = min(rates)
-    return least
-
-
 def _guides(ax: Axes, anchor: Point, xspan: tuple[float, float]) -> None:
     batch = np.array(xspan)
     for power, dashes, label in ((1.0, "--", "proportional to B"), (0.5, ":", r"proportional to $\sqrt{B}$")):
@@ -80,8 +67,15 @@ def _guides(ax: Axes, anchor: Point, xspan: tuple[float, float]) -> None:
         ax.plot(batch, lr, dashes, color=GREY, lw=0.8, zorder=1, label=label)
 
 
-def _law_line(law: Law, xspan: tuple[float, float]) -> tuple[Floats, Floats]:
-    if callable(law):
-        batch = np.geomspace(*xspan, 200)
-        return batch, np.asarray(law(batch), dtype=float)
-    return np.asarray(law[0], dtype=float), np.asarray(law[1], dtype=float)
+def _lacks(report: Report) -> str:
+    batch_sizes = {point.batch_size for fit in report.fits for point in tuned(fit)}
+    return "" if len(batch_sizes) > 1 else "it needs the tuned learning rate of two batch sizes or more"
+
+
+def _figure(report: Report) -> Figure:
+    (ax,) = panels()
+    best_rate(ax, report.fits, report.unit, report.runs)
+    return finished([ax])
+
+
+FIGURE = Drawing(_lacks, _figure)

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from math import log
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from bscrit.curve import Floats
 from bscrit.errors import UserError
 from bscrit.fit.command import Options
-from bscrit.fit.report import Report
 from bscrit.fit.source import fit
 from bscrit.paths import ResultsPaths
 from bscrit.plot.draw import draw
-from bscrit.rate_law import BestRate, RateEstimate, fit_law
-from bscrit.record import Record
-from bscrit.results import Results, is_folder, is_results, read_results
+from bscrit.results import Results, is_folder
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,23 +72,11 @@ def plot(
     """
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it warns of glyphs that a font lacks
     logging.getLogger("fontTools").setLevel(logging.WARNING)
-    if isinstance(source, str | Path) and is_folder(source) and is_results(Path(source)):
-        source = read_results(Path(source))
-    results = source if isinstance(source, Results) else None
     report = fit(source, targets=targets, columns=columns, by=by, direction=direction, unit=unit)
-    records = results.belonging if results else ()
-    if not records and not figures:
+    if report.runs is None and not figures:
         figures = FROM_TABLES
         logger.info("a table gives the figures frontier and steps; others need a sweep's results")
-    paths = draw(
-        report,
-        records,
-        Path(out) if out is not None else _default_out(source),
-        formats,
-        figures or None,
-        law=_law(report, records),
-        data=results.preflight.examples if results else None,
-    )
+    paths = draw(report, Path(out) if out is not None else _default_out(source), formats, figures or None)
     if not paths:
         raise UserError(report.source, "supports none of these figures", "see the reasons above")
     return paths
@@ -103,15 +86,7 @@ def _default_out(source: Path | str | Results | pd.DataFrame) -> Path:
     """A results folder's own figures; those of a table lie beside it, those of a stream or a frame here."""
     if isinstance(source, Results):
         return ResultsPaths(source.folder).figures
-    table = Path(source) if isinstance(source, str | Path) else Path()
-    return table.with_name(f"{table.stem}-figures") if table.is_file() else Path("figures")
-
-
-def _law(report: Report, records: Sequence[Record]) -> Callable[[Floats], Floats] | None:
-    """The law of the best rate at the hardest target, from the rates of its points; three batch sizes at least."""
-    tuned = [(p.batch_size, p.lr) for fit in report.fits[-1:] for p in fit.points if p.lr]
-    adaptive = any(record.trial.optimizer["use"] != "sgd" for record in records)
-    if len(tuned) < 3:
-        return None
-    rates = [BestRate(size, RateEstimate(log(lr))) for size, lr in tuned]
-    return fit_law(rates, 0.5 if adaptive else 1.0).curve
+    path = Path(source) if isinstance(source, str | Path) else Path("-")
+    if is_folder(path):
+        return ResultsPaths(path).figures
+    return path.with_name(f"{path.stem}-figures") if path.is_file() else Path("figures")

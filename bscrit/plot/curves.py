@@ -7,39 +7,40 @@ from typing import Literal
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from bscrit.curve import Curve, Floats
-from bscrit.fit.result import Fit
+from bscrit.fit.report import Report
+from bscrit.fit.result import Fit, TunedRun
 from bscrit.plot import words
-from bscrit.plot.runs import by_batch_size
+from bscrit.plot.figure import Drawing, finished
 from bscrit.plot.series import censored
-from bscrit.plot.style import GREY, batch_colours, sign
+from bscrit.plot.style import DOUBLE, GREY, batch_colours, panels, sign
 from bscrit.plot.ticks import limits, log_axis, plain
-from bscrit.record import Record
 
 MOST_POINTS = 2000
 
 
 def curves(
     ax: Axes,
-    records: Sequence[Record],
+    runs: Sequence[TunedRun],
     fits: Sequence[Fit],
     unit: str,
     against: Literal["steps", "examples"] = "steps",
 ) -> None:
-    """Draw each record's loss, the targets of the fits as lines, and the fits' crossings on them.
+    """Draw each run's loss, the targets of the fits as lines, and the fits' crossings on them.
 
     Curves of more than MOST_POINTS evaluations are thinned to about as many, evenly in ln(step). The colour
     bar (`style.batch_bar`) and the legend are left to the caller.
     """
-    kept = [(record, _thinned(record.curve)) for record in records]
+    kept = [(run.batch_size, _thinned(run.curve)) for run in runs]
     xspan = limits((x for _, curve in kept for x in getattr(curve, against).tolist()), pad=0.02, least=1.02)
     goals = sorted({fit.target for fit in fits if fit.target is not None}, reverse=True)
     log_axis(ax.xaxis, "Optimizer steps" if against == "steps" else words.examples(unit), xspan)
     _loss_axis(ax, [curve.loss for _, curve in kept if len(curve)], goals)
-    colours = batch_colours(list(by_batch_size(records)))
-    for record, curve in kept:
-        colour = colours(record.trial.batch_size)
+    colours = batch_colours([run.batch_size for run in runs])
+    for batch_size, curve in kept:
+        colour = colours(batch_size)
         ax.plot(getattr(curve, against), curve.loss, color=colour, lw=0.8, alpha=0.9, label="_curve")
     for target in goals:
         ax.axhline(target, color=GREY, lw=0.7, ls=(0, (4, 2)), zorder=1.8, label="_target")
@@ -74,3 +75,21 @@ def _loss_axis(ax: Axes, losses: Sequence[Floats], goals: Sequence[float]) -> No
     else:
         ax.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
         ax.set_ylabel("Loss")
+
+
+def _lacks(report: Report) -> str:
+    if report.runs is None:
+        return "the source has no runs with curves"
+    return "" if report.runs.tuned else "every run failed or diverged"
+
+
+def _figure(report: Report) -> Figure:
+    axes = panels(2, width=DOUBLE)
+    runs = report.runs.tuned if report.runs else ()
+    curves(axes[0], runs, report.fits, report.unit, "steps")
+    curves(axes[1], runs, report.fits, report.unit, "examples")
+    axes[1].set_ylabel("")
+    return finished(axes, report)
+
+
+FIGURE = Drawing(_lacks, _figure)

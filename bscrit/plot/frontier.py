@@ -13,13 +13,16 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from bscrit.curve import Floats
 from bscrit.estimate import Estimate
+from bscrit.fit.report import Report
 from bscrit.fit.result import Fit
 from bscrit.plot import words
+from bscrit.plot.figure import Drawing, finished, lacks_points
 from bscrit.plot.series import Frame, batch_sizes, draw_series, explain, reach, shown, steps_at
-from bscrit.plot.style import FAINT, GREY, SERIES, sign
+from bscrit.plot.style import FAINT, GREY, SERIES, panels, sign
 from bscrit.plot.ticks import limits, log_axis, plain, ticks_at
 
 DIAGONALS = 10
@@ -134,3 +137,12 @@ def _diagonals(ax: Axes, sizes: Sequence[float], unit: str) -> None:
     above.set_xlabel(words.batch_size(unit), color=GREY, fontsize=7)
     for edge in (*above.spines.values(), *beside.spines.values()):
         edge.set_color(FAINT)
+
+
+def _figure(report: Report) -> Figure:
+    (ax,) = panels(height=2.9)
+    frontier(ax, report.fits, report.unit)
+    return finished([ax])
+
+
+FIGURE = Drawing(lacks_points, _figure)

@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from bscrit.fit.result import Fit
+from bscrit.fit.report import Report
+from bscrit.fit.result import Fit, NoiseAlong, NoisePoint
 from bscrit.plot import words
-from bscrit.plot.runs import by_batch_size
+from bscrit.plot.figure import Drawing, by_metric, lacks_noise
 from bscrit.plot.scales import (
     MOST_INTERVALS,
-    Measured,
-    along,
-    at_frozen,
     draw_frozen,
     draw_intervals,
     draw_scales,
@@ -26,39 +25,26 @@ from bscrit.plot.scales import (
 from bscrit.plot.series import say_left_out, shown
 from bscrit.plot.style import SERIES, batch_colours
 from bscrit.plot.ticks import limits, log_axis
-from bscrit.record import Record
 
 
-def noise(
-    ax: Axes,
-    records: Sequence[Record],
-    fits: Sequence[Fit],
-    unit: str,
-    metric: str = "identity",
-    data: float | None = None,
-) -> None:
+def noise(ax: Axes, along: NoiseAlong, fits: Sequence[Fit], unit: str) -> None:
     """Draw the windowed noise scale of each batch size against steps, and B_crit with its interval as lines.
 
     Windows whose signal is not distinguishable from 0 have no ratio: they leave a gap and a mark. Measurements
     at frozen parameters are points of their own.
     The colour bar (`style.batch_bar`) and the legend are left to the caller.
-
-    Args:
-        records: at each batch size runs at one learning rate, as `runs.at_one_rate` gives them.
-        metric: one, as norms in different geometries do not add up.
-        data: examples of the training set, None where they are drawn without end.
     """
-    groups = by_batch_size(records)
-    windows = {size: along(group, metric, data) for size, group in groups.items()}
-    frozen = {size: at_frozen(group, metric, data) for size, group in groups.items()}
+    windows, frozen = along.windows, along.frozen
     drawn = shown(fits)
     every = [one for group in (*windows.values(), *frozen.values()) for one in group]
     tall = heights([*(one.scale for one in every), *(fit.b_crit for fit in drawn if fit.b_crit.value)])
     log_axis(ax.xaxis, "Optimizer steps", limits([one.steps for one in every], pad=0.03))
-    log_axis(ax.yaxis, f"Noise scale {words.scale(metric)} ({words.plural(unit)})", limits(tall, least=1.5))
-    colours = batch_colours(list(groups))
+    log_axis(
+        ax.yaxis, f"Noise scale {words.scale(along.metric)} ({words.plural(unit)})", limits(tall, least=1.5)
+    )
+    colours = batch_colours(list(windows))
     few = sum(map(bool, windows.values())) <= MOST_INTERVALS
-    for size in groups:
+    for size in windows:
         if few:
             draw_intervals(ax, _steps, windows[size], colours(size))
         draw_scales(ax, _steps, windows[size], colours(size))
@@ -71,7 +57,7 @@ def noise(
     say_left_out(ax, "fits", len(fits) - len(drawn))
 
 
-def _steps(one: Measured) -> float:
+def _steps(one: NoisePoint) -> float:
     return one.steps
 
 
@@ -96,3 +82,10 @@ def _critical(ax: Axes, fit: Fit, look: tuple[str, str], label: str) -> None:
     )
     if fit.b_crit.low is not None and fit.b_crit.high is not None:
         ax.axhspan(fit.b_crit.low, fit.b_crit.high, color=colour, alpha=0.12, lw=0, label="_b_crit interval")
+
+
+def _figure(report: Report) -> Figure:
+    return by_metric(report, lambda ax, along: noise(ax, along, report.fits, report.unit))
+
+
+FIGURE = Drawing(lacks_noise, _figure)

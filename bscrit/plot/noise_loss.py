@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from bscrit.fit.result import Fit, FrozenScale, Growth
+from bscrit.fit.report import Report
+from bscrit.fit.result import Fit, FrozenScale, Growth, NoiseAlong, NoisePoint
 from bscrit.plot import words
-from bscrit.plot.runs import by_batch_size
+from bscrit.plot.figure import Drawing, by_metric, lacks_noise
 from bscrit.plot.scales import (
     MOST_INTERVALS,
-    Measured,
-    along,
     draw_frozen,
     draw_intervals,
     draw_scales,
@@ -28,32 +28,18 @@ from bscrit.plot.scales import (
 from bscrit.plot.series import say_left_out, shown
 from bscrit.plot.style import SERIES, batch_colours
 from bscrit.plot.ticks import limits, log_axis
-from bscrit.record import Record
 
 
-def noise_loss(
-    ax: Axes,
-    records: Sequence[Record],
-    fits: Sequence[Fit],
-    unit: str,
-    metric: str = "identity",
-    data: float | None = None,
-) -> None:
+def noise_loss(ax: Axes, along: NoiseAlong, fits: Sequence[Fit], unit: str) -> None:
     """Draw the windowed noise scale of each batch size against the loss, B_crit at its targets, and the growth law.
 
     Growth law and measurements at frozen parameters are those of the last fit that has them: the hardest target.
     Losses that are not positive have no place on the axis.
     The colour bar (`style.batch_bar`) and the legend are left to the caller.
-
-    Args:
-        records: at each batch size runs at one learning rate, as `runs.at_one_rate` gives them.
-        metric: of the noise scale.
-        data: examples of the training set, None where they are drawn without end.
     """
-    groups = by_batch_size(records)
+    metric = along.metric
     windows = {
-        size: [one for one in along(group, metric, data) if one.loss is not None]
-        for size, group in groups.items()
+        size: [point for point in points if point.loss is not None] for size, points in along.windows.items()
     }
     compared = [one for fit in fits for one in fit.noise if one.metric == metric]
     frozen = next((one.frozen for one in reversed(compared) if one.frozen), ())
@@ -61,7 +47,7 @@ def noise_loss(
     drawn = shown(fits)
     every = [one for group in windows.values() for one in group]
     _axes(ax, every, frozen, drawn, f"Noise scale {words.scale(metric)} ({words.plural(unit)})")
-    colours = batch_colours(list(groups))
+    colours = batch_colours(list(windows))
     few = sum(map(bool, windows.values())) <= MOST_INTERVALS
     for size, found in windows.items():
         if few:
@@ -77,19 +63,14 @@ def noise_loss(
     say_left_out(ax, "fits", len(fits) - len(drawn))
 
 
-def losses(records: Sequence[Record]) -> bool:
-    """Whether any run has a loss that a logarithmic axis can show."""
-    return any((record.curve.finite().loss > 0).any() for record in records)
-
-
-def _loss(one: Measured) -> float | None:
+def _loss(one: NoisePoint) -> float | None:
     return one.loss
 
 
 def _axes(
-    ax: Axes, windows: Sequence[Measured], frozen: Sequence[FrozenScale], fits: Sequence[Fit], label: str
+    ax: Axes, windows: Sequence[NoisePoint], frozen: Sequence[FrozenScale], fits: Sequence[Fit], label: str
 ) -> None:
-    every: list[Measured | FrozenScale] = [*windows, *frozen]
+    every: list[NoisePoint | FrozenScale] = [*windows, *frozen]
     x = [one.loss for one in every if one.loss is not None]
     x += [fit.target for fit in fits if fit.target is not None]
     low, high = limits(x, least=1.08)
@@ -130,3 +111,16 @@ def _growth(ax: Axes, law: Growth, metric: str) -> None:
     label = f"{words.scale(metric)} in proportion to 1/loss$^a$, a = {said}"
     height = law.at_one * at ** -(exponent.value or 0.0)
     ax.plot(at, height, color="black", lw=1.3, ls=(0, (1, 1)), zorder=3.2, label=label)
+
+
+def _lacks(report: Report) -> str:
+    curves = [run.curve.finite() for run in report.runs.tuned] if report.runs else []
+    positive = any((curve.loss > 0).any() for curve in curves)
+    return lacks_noise(report) or ("" if positive else "no run has a loss above 0")
+
+
+def _figure(report: Report) -> Figure:
+    return by_metric(report, lambda ax, along: noise_loss(ax, along, report.fits, report.unit))
+
+
+FIGURE = Drawing(_lacks, _figure)

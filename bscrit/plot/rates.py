@@ -6,41 +6,43 @@ from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.markers import MarkerStyle
 from matplotlib.patches import Rectangle
 
-from bscrit.crossing import meet
-from bscrit.fit.result import Point
-from bscrit.plot.runs import by_batch_size
-from bscrit.plot.series import censored
-from bscrit.plot.style import SHADE, UP_ARROW, batch_colours, sign
+from bscrit.fit.report import Report
+from bscrit.fit.result import Attempt, Point
+from bscrit.plot import words
+from bscrit.plot.figure import Drawing, finished
+from bscrit.plot.series import censored, say_left_out
+from bscrit.plot.style import COLUMNS, DOUBLE, SHADE, UP_ARROW, batch_colours, panels, sign
 from bscrit.plot.ticks import limits, log_axis
-from bscrit.record import Record
-from bscrit.trial import CENSORED
 
 STRIP = 0.88
+MOST_PANELS = 6
+OUTCOMES = ("reached", "censored", "diverged")
 Dots = list[tuple[float, float]]
 
 
-def rates(ax: Axes, records: Sequence[Record], target: float, best: Sequence[Point] = ()) -> None:
-    """Draw every run at (learning rate, steps to `target`) and mark the tuned point of each batch size.
+def rates(ax: Axes, attempts: Sequence[Attempt], best: Sequence[Point] = ()) -> None:
+    """Draw every run at (learning rate, steps to a target) and mark the tuned point of each batch size.
 
     Censored runs are arrows that start at their last step; diverged ones are crosses in a strip at the top,
     one row per batch size. `best` are the fit's points. The colour bar (`style.batch_bar`) and the legend are
     left to the caller.
     """
-    groups = by_batch_size(records)
-    found = {size: _sorted_out(group, target) for size, group in groups.items()}
+    batch_sizes = sorted({attempt.batch_size for attempt in attempts})
+    found = {size: [_dots(attempts, size, outcome) for outcome in OUTCOMES] for size in batch_sizes}
     points = [point for point in best if point.lr is not None and not censored(point)]
     heights = [steps for met, open_, _ in found.values() for _, steps in met + open_]
     heights += [point.steps for point in points]
     low, high = limits(heights, least=1.3)
-    log_axis(ax.xaxis, "Learning rate", limits((record.trial.lr for record in records), least=1.3))
+    log_axis(ax.xaxis, "Learning rate", limits((attempt.lr for attempt in attempts), least=1.3))
     log_axis(ax.yaxis, "Optimizer steps to target", (low, high * (high / low) ** 0.16))
-    if any(diverged for _, _, diverged in found.values()):
+    if any(diverged for *_, diverged in found.values()):
         strip = Rectangle((0, STRIP), 1, 1 - STRIP, color=SHADE, lw=0, zorder=0.5, transform=ax.transAxes)
         ax.add_patch(strip)
-    colours = batch_colours(list(groups))
+    colours = batch_colours(batch_sizes)
     for row, (size, (met, open_, diverged)) in enumerate(found.items()):
         colour = colours(size)
         _met(ax, met, colour)
@@ -67,19 +69,13 @@ def rates(ax: Axes, records: Sequence[Record], target: float, best: Sequence[Poi
     _explain(ax, list(found.values()), bool(points))
 
 
-def _sorted_out(records: Sequence[Record], target: float) -> tuple[Dots, Dots, Dots]:
-    """(learning rate, steps) of the runs that met the target, the censored ones, the diverged ones."""
-    met: Dots = []
-    open_: Dots = []
-    diverged: Dots = []
-    for record in records:
-        if record.status == "diverged":
-            diverged.append((record.trial.lr, float("nan")))
-        elif record.status != "failed" and (meeting := meet([record.curve], target, confirmed=False)):
-            met.append((record.trial.lr, meeting.steps))
-        elif record.status in CENSORED and len(record.curve):
-            open_.append((record.trial.lr, float(record.curve.steps[-1])))
-    return sorted(met), sorted(open_), sorted(diverged)
+def _dots(attempts: Sequence[Attempt], batch_size: float, outcome: str) -> Dots:
+    """(learning rate, steps) of the runs at a batch size that ended so."""
+    return [
+        (attempt.lr, attempt.steps or 0.0)
+        for attempt in attempts
+        if attempt.batch_size == batch_size and attempt.outcome == outcome
+    ]
 
 
 def _met(ax: Axes, met: Dots, colour: str) -> None:
@@ -97,7 +93,7 @@ def _up() -> MarkerStyle:
     return MarkerStyle(UP_ARROW)
 
 
-def _explain(ax: Axes, found: Sequence[tuple[Dots, Dots, Dots]], any_best: bool) -> None:
+def _explain(ax: Axes, found: Sequence[Sequence[Dots]], any_best: bool) -> None:
     met, open_, diverged = ([dot for three in found for dot in three[kind]] for kind in range(3))
     signs: Sequence[tuple[bool, str, dict[str, Any]]] = (
         (bool(met), "run that reached the target", {"marker": "o", "markersize": 2.8}),
@@ -108,3 +104,31 @@ def _explain(ax: Axes, found: Sequence[tuple[Dots, Dots, Dots]], any_best: bool)
     for occurs, label, look in signs:
         if occurs:
             sign(ax, label, **look)
+
+
+def _lacks(report: Report) -> str:
+    if report.runs is None:
+        return "the source has no runs with learning rates"
+    if not report.runs.attempts:
+        return "no target is known"
+    attempts = next(iter(report.runs.attempts.values()))
+    if len({attempt.lr for attempt in attempts}) < 2:
+        return "only one learning rate was tried"
+    return "" if any(attempt.outcome != "unknown" for attempt in attempts) else "no run has ended yet"
+
+
+def _figure(report: Report) -> Figure:
+    attempts = report.runs.attempts if report.runs else {}
+    count = min(len(attempts), MOST_PANELS)
+    axes = panels(count, width=DOUBLE if count > 1 else 4.2, height=2.7)
+    for ax, (target, each) in zip(axes, attempts.items(), strict=False):
+        rates(ax, each, [point for fit in report.fits if fit.target == target for point in fit.points])
+        ax.set_title(words.goal(target))
+    for index, ax in enumerate(axes):
+        if index % COLUMNS:
+            ax.set_ylabel("")
+    say_left_out(axes[0], "targets", len(attempts) - count)
+    return finished(axes, report)
+
+
+FIGURE = Drawing(_lacks, _figure)

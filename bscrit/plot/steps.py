@@ -6,12 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from bscrit.curve import Floats
+from bscrit.fit.report import Report
 from bscrit.fit.result import Fit
 from bscrit.plot import words
+from bscrit.plot.figure import Drawing, finished, lacks_points
 from bscrit.plot.series import Frame, batch_sizes, critical_point, draw_series, explain, reach, shown
-from bscrit.plot.style import SERIES, sign
+from bscrit.plot.style import SERIES, panels, sign
 from bscrit.plot.ticks import batch_axis, limits, log_axis
 
 MOST_ASYMPTOTES = 3
@@ -87,3 +90,12 @@ def _explain(ax: Axes, fits: Sequence[Fit], asymptotes: bool, cbs_20: bool) -> N
     for occurs, label, style in signs:
         if occurs:
             sign(ax, label, lw=0.9, linestyle=style)
+
+
+def _figure(report: Report) -> Figure:
+    (ax,) = panels(height=2.5)
+    steps(ax, report.fits, report.unit)
+    return finished([ax])
+
+
+FIGURE = Drawing(lacks_points, _figure)

@@ -22,6 +22,7 @@ from bscrit.fit.result import (
     Point,
     Verdict,
 )
+from bscrit.fit.runs import sweep_runs
 from bscrit.noise import FrozenNoise, NoiseSamples
 from bscrit.order import Order, Role
 from bscrit.record import Record
@@ -168,8 +169,12 @@ def make_comparison(
     return replace(found, forecast=forecast, growth=growth, frozen=tuple(frozen))
 
 
-def sweep(batch_sizes: Sequence[int] = (4, 16, 64)) -> tuple[Report, list[Record]]:
-    """Three rates and two measuring runs at each batch size, with noise samples, and the report on them."""
+def report_on(records: Sequence[Record], fits: Sequence[Fit] = (), data: float | None = None) -> Report:
+    return Report("results/x", "image", tuple(fits), deferred_runs=lambda: sweep_runs(records, fits, data))
+
+
+def sweep_records(batch_sizes: Sequence[int] = (4, 16, 64)) -> list[Record]:
+    """Three rates and two measuring runs at each batch size, with noise samples."""
     records = []
     for size in batch_sizes:
         lr = 0.01 * size**0.5
@@ -179,9 +184,14 @@ def sweep(batch_sizes: Sequence[int] = (4, 16, 64)) -> tuple[Report, list[Record
             make_record(size, lr * 2, status="diverged", last=10),
             *(make_record(size, lr, seed=s, role="measure", noise=make_noise(50)) for s in (1, 2)),
         ]
+    return records
+
+
+def sweep(batch_sizes: Sequence[int] = (4, 16, 64), *more: Record) -> Report:
+    """The report on those, and on further records."""
     lrs = [0.01 * size**0.5 for size in batch_sizes]
     fit = make_fit(batch_sizes, [100.0] * len(batch_sizes), 90, 8, target=0.5, lrs=lrs)
-    return Report("results/x", "image", (fit,)), records
+    return report_on([*sweep_records(batch_sizes), *more], [fit])
 
 
 def named(ax: Axes, label: str) -> list[Line2D]:

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from plotted import legend_texts, make_fit, make_record, named, sweep
 
-from bscrit.curve import Floats
 from bscrit.plot import style
 from bscrit.plot.best_rate import best_rate, tuned
 
@@ -19,12 +19,8 @@ def ax() -> Iterator[Axes]:
         yield axes
 
 
-def law(batch: Floats) -> Floats:
-    return 0.5 / (1 + 8 / batch)
-
-
 def test_tuned_rates_are_drawn_against_batch_size(ax: Axes) -> None:
-    report, _ = sweep()
+    report = sweep()
     best_rate(ax, report.fits, "image")
     (line,) = named(ax, "target 0.5")
     assert list(line.get_xdata()) == [4, 16, 64]
@@ -33,25 +29,27 @@ def test_tuned_rates_are_drawn_against_batch_size(ax: Axes) -> None:
 
 
 def test_guides_pass_through_the_smallest_batch_size(ax: Axes) -> None:
-    report, _ = sweep()
+    report = sweep()
     best_rate(ax, report.fits, "image")
     for label, power in (("proportional to B", 1), (r"proportional to $\sqrt{B}$", 0.5)):
         (guide,) = named(ax, label)
         np.testing.assert_allclose(guide.get_ydata(), 0.02 * (np.array(guide.get_xdata()) / 4) ** power)
 
 
-def test_the_law_is_a_function_or_arrays(ax: Axes) -> None:
-    report, _ = sweep()
-    best_rate(ax, report.fits, "image", law=law)
+def test_the_law_of_the_report_is_a_line(ax: Axes) -> None:
+    report = sweep()
+    assert report.runs
+    assert report.runs.rate_law
+    best_rate(ax, report.fits, "image", report.runs)
     (line,) = named(ax, "law of the best rate")
-    np.testing.assert_allclose(line.get_ydata(), law(line.get_xdata()))
-    best_rate(ax, report.fits, "image", law=([4, 64], [0.1, 0.3]))
-    assert list(named(ax, "law of the best rate")[1].get_ydata()) == [0.1, 0.3]
+    np.testing.assert_allclose(line.get_ydata(), report.runs.rate_law.curve(line.get_xdata()))
+    best_rate(ax, report.fits, "image", replace(report.runs, rate_law=None))
+    assert len(named(ax, "law of the best rate")) == 1
 
 
 def test_the_least_rate_that_diverged_bounds_the_picture(ax: Axes) -> None:
-    report, records = sweep()
-    best_rate(ax, report.fits, "image", [*records, make_record(4, 0.9, status="diverged")])
+    report = sweep((4, 16, 64), make_record(4, 0.9, status="diverged"))
+    best_rate(ax, report.fits, "image", report.runs)
     (crosses,) = named(ax, "_diverged")
     assert list(crosses.get_ydata()) == pytest.approx([0.04, 0.08, 0.16])
     assert "least rate that diverged" in legend_texts(ax)

@@ -17,11 +17,10 @@ from bscrit.curve import curve_line
 from bscrit.errors import UserError
 from bscrit.files import write_json
 from bscrit.fit.command import Options
+from bscrit.fit.source import fit
 from bscrit.noise import HEADER as NOISE
 from bscrit.noise import noise_line
-from bscrit.plot import command
 from bscrit.plot.command import run
-from bscrit.plot.draw import draw
 from bscrit.preflight import Preflight
 from bscrit.record import begin, end
 
@@ -109,19 +108,13 @@ def results(tmp_path):
     return tmp_path / "results"
 
 
-def test_a_results_folder_gives_the_noise_scale_of_its_training_set(results, monkeypatch, capsys):
-    given = {}
-
-    def drawing(*args, **named):
-        given.update(named)
-        return draw(*args, **named)
-
-    monkeypatch.setattr(command, "draw", drawing)
+def test_a_results_folder_gives_the_noise_scale_of_its_training_set(results, capsys):
     assert run(str(results), None, ["svg"], ["noise", "noise_loss"], Options()) == 0
     assert capsys.readouterr().out.split() == [
         str(results / "figures" / f"{name}.svg") for name in ("noise", "noise_loss")
     ]
-    assert given["data"] == 640
+    (along,) = fit(results).runs.noise
+    assert along.windows[4][0].scale.value == pytest.approx(50 / (1 + 50 / 640))
     assert b"(images)" in (results / "figures" / "noise_loss.svg").read_bytes()
 
 

@@ -17,6 +17,7 @@ from plotted import (
     named,
 )
 
+from bscrit.fit.runs import noise_along
 from bscrit.plot import style
 from bscrit.plot.noise import noise
 
@@ -29,7 +30,7 @@ def ax() -> Iterator[Axes]:
 
 
 def test_the_scale_is_drawn_over_steps_with_its_unit(ax: Axes) -> None:
-    noise(ax, [make_record(64, 0.1, noise=make_noise(50))], [], "image")
+    noise(ax, noise_along([make_record(64, 0.1, noise=make_noise(50))], "identity"), [], "image")
     (line,) = named(ax, "_noise scale")
     np.testing.assert_allclose(line.get_ydata(), 50)
     assert len(line.get_xdata()) >= 4
@@ -41,7 +42,7 @@ def test_the_scale_is_drawn_over_steps_with_its_unit(ax: Axes) -> None:
 def test_sums_are_pooled_before_the_ratio_is_formed(ax: Axes) -> None:
     """Each run weighs by its progress, 1 over the mean squared norm of its updates; a mean of ratios is 30."""
     records = [make_record(64, 0.1, seed=i, noise=make_noise(50, signal=5 if i % 2 else 1)) for i in range(8)]
-    noise(ax, records, [], "image")
+    noise(ax, noise_along(records, "identity"), [], "image")
     (line,) = named(ax, "_noise scale")
     squares = np.array([5, 1]) + 50 / 64
     expected = (50 / squares).sum() / ([5, 1] / squares).sum()
@@ -57,7 +58,7 @@ def test_gaussian_gradients_give_their_scale_at_each_batch_size(ax: Axes) -> Non
         for size in sizes
         for s in range(5)
     ]
-    noise(ax, records, [], "image")
+    noise(ax, noise_along(records, "identity"), [], "image")
     lines = named(ax, "_noise scale")
     assert len(lines) == 3
     colours = style.batch_colours(sizes)
@@ -72,13 +73,13 @@ def test_gaussian_gradients_give_their_scale_at_each_batch_size(ax: Axes) -> Non
 
 def test_a_finite_training_set_adds_to_the_signal(ax: Axes) -> None:
     """Batches without replacement from 100 examples: |G|^2 of the whole set is tr(Sigma)/100 more."""
-    noise(ax, [make_record(64, 0.1, noise=make_noise(50))], [], "image", data=100)
+    noise(ax, noise_along([make_record(64, 0.1, noise=make_noise(50))], "identity", 100), [], "image")
     np.testing.assert_allclose(named(ax, "_noise scale")[0].get_ydata(), 50 / (1 + 50 / 100), rtol=1e-6)
 
 
 def test_an_unresolved_signal_is_a_gap_and_a_mark_at_its_bound(ax: Axes) -> None:
     records = [make_record(4, 0.1, noise=gaussian_noise(1e5, 4, range(1, 200)))]
-    noise(ax, records, [], "image")
+    noise(ax, noise_along(records, "identity"), [], "image")
     (line,), (bounds,), (nothing,) = (
         named(ax, f"_{name}") for name in ("noise scale", "unresolved", "no bound")
     )
@@ -91,7 +92,7 @@ def test_an_unresolved_signal_is_a_gap_and_a_mark_at_its_bound(ax: Axes) -> None
 
 def test_geometries_are_not_mixed(ax: Axes) -> None:
     both = [make_noise(50), make_noise(9000, metric="adam")]
-    noise(ax, [make_record(64, 0.1, noise=both)], [], "image", "adam")
+    noise(ax, noise_along([make_record(64, 0.1, noise=both)], "adam"), [], "image")
     np.testing.assert_allclose(named(ax, "_noise scale")[0].get_ydata(), 9000)
     assert ax.get_ylabel() == "Noise scale $B_{adam}$ (images)"
 
@@ -102,7 +103,7 @@ def test_frozen_measurements_are_points_with_intervals_where_they_were_made(ax: 
     records = [
         make_record(64, 0.1, seed=seed, noise=make_noise(50), frozen=[one]) for seed, one in enumerate(frozen)
     ]
-    noise(ax, records, [], "image")
+    noise(ax, noise_along(records, "identity"), [], "image")
     (point,) = named(ax, "_frozen")
     assert point.get_xdata() == [pytest.approx(40)]
     assert point.get_ydata() == [pytest.approx(50, rel=0.05)]
@@ -116,13 +117,18 @@ def test_frozen_measurements_are_points_with_intervals_where_they_were_made(ax: 
 
 
 def test_frozen_measurements_alone_are_enough(ax: Axes) -> None:
-    noise(ax, [make_record(64, 0.1, frozen=[make_frozen(50, 20, 0.6)])], [], "image")
+    noise(ax, noise_along([make_record(64, 0.1, frozen=[make_frozen(50, 20, 0.6)])], "identity"), [], "image")
     assert named(ax, "_frozen")[0].get_ydata() == [pytest.approx(50, rel=0.05)]
     assert legend_texts(ax) == ["at frozen parameters, on fresh data"]
 
 
 def test_intervals_of_many_batch_sizes_are_left_out(ax: Axes) -> None:
-    noise(ax, [make_record(size, 0.1, noise=make_noise(50)) for size in range(1, 41)], [], "image")
+    noise(
+        ax,
+        noise_along([make_record(size, 0.1, noise=make_noise(50)) for size in range(1, 41)], "identity"),
+        [],
+        "image",
+    )
     assert len(named(ax, "_noise scale")) == 40
     assert not named(ax, "_interval")
     assert legend_texts(ax) == ["noise scale in windows of the runs"]
@@ -131,7 +137,7 @@ def test_intervals_of_many_batch_sizes_are_left_out(ax: Axes) -> None:
 def test_b_crit_is_a_line_with_its_interval_where_there_is_one(ax: Axes) -> None:
     records = [make_record(64, 0.1, noise=make_noise(50))]
     without = replace(make_fit(target=1.0, verdict="not identified"), b_crit=NOTHING)
-    noise(ax, records, [make_fit(target=2.0), without], "image")
+    noise(ax, noise_along(records, "identity"), [make_fit(target=2.0), without], "image")
     (line,) = named(ax, "_b_crit")
     assert line.get_ydata()[0] == pytest.approx(2190.6)
     assert len(named(ax, "_b_crit")) == len(ax.patches) == 1

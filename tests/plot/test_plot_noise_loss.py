@@ -20,8 +20,9 @@ from plotted import (
 
 from bscrit.estimate import Estimate
 from bscrit.fit.result import FrozenScale, Growth, Verdict
+from bscrit.fit.runs import noise_along
 from bscrit.plot import style
-from bscrit.plot.noise_loss import losses, noise_loss
+from bscrit.plot.noise_loss import noise_loss
 from bscrit.record import Record
 
 GROWTH = Growth(Estimate(2.0, 1.5, 2.5), 3.0, low_loss=0.5, high_loss=1.0)
@@ -43,7 +44,7 @@ def lawful(size: int = 64, seed: int = 0) -> Record:
 
 def test_windows_lie_at_the_loss_of_the_mean_curve(ax: Axes) -> None:
     """A window is short enough that its average is within 5 % of the law at its loss."""
-    noise_loss(ax, [lawful(seed=0), lawful(seed=1)], [], "image")
+    noise_loss(ax, noise_along([lawful(seed=0), lawful(seed=1)], "identity"), [], "image")
     (line,) = named(ax, "_noise scale")
     loss, scale = line.get_data()
     assert len(loss) >= 4
@@ -57,14 +58,14 @@ def test_the_mean_of_the_curves_is_the_mean_of_the_losses(ax: Axes) -> None:
         replace(one, curve=replace(one.curve, loss=one.curve.loss + s))
         for one, s in zip(apart, (0.2, -0.2), strict=True)
     ]
-    noise_loss(ax, shifted, [], "image")
+    noise_loss(ax, noise_along(shifted, "identity"), [], "image")
     (first,) = named(ax, "_noise scale")
-    noise_loss(ax, apart, [], "image")
+    noise_loss(ax, noise_along(apart, "identity"), [], "image")
     np.testing.assert_allclose(first.get_xdata(), named(ax, "_noise scale")[1].get_xdata())
 
 
 def test_training_goes_from_left_to_right(ax: Axes) -> None:
-    noise_loss(ax, [lawful()], [make_fit(target=0.1)], "image")
+    noise_loss(ax, noise_along([lawful()], "identity"), [make_fit(target=0.1)], "image")
     left, right = ax.get_xlim()
     assert left > 1 > 0.1 > right
     assert ax.get_xscale() == ax.get_yscale() == "log"
@@ -72,13 +73,18 @@ def test_training_goes_from_left_to_right(ax: Axes) -> None:
 
 
 def test_each_batch_size_has_its_colour(ax: Axes) -> None:
-    noise_loss(ax, [lawful(4), lawful(16), lawful(64)], [], "image")
+    noise_loss(ax, noise_along([lawful(4), lawful(16), lawful(64)], "identity"), [], "image")
     colours = style.batch_colours([4, 16, 64])
     assert [line.get_color() for line in named(ax, "_noise scale")] == [colours(4), colours(16), colours(64)]
 
 
 def test_b_crit_lies_at_its_target_with_its_interval(ax: Axes) -> None:
-    noise_loss(ax, [lawful()], [make_fit(target=0.8), make_fit(target=0.4, b_crit=40)], "image")
+    noise_loss(
+        ax,
+        noise_along([lawful()], "identity"),
+        [make_fit(target=0.8), make_fit(target=0.4, b_crit=40)],
+        "image",
+    )
     points = [(line.get_xdata()[0], line.get_ydata()[0]) for line in named(ax, "_b_crit")]
     assert points == [(0.8, B_CRIT), (0.4, 40)]
     ends = [tuple(line.get_ydata()) for line in named(ax, "_b_crit interval")]
@@ -92,7 +98,12 @@ def test_b_crit_lies_at_its_target_with_its_interval(ax: Axes) -> None:
     [("lower bound", Estimate(None, 70.0), True), ("upper bound", Estimate(None, None, 30.0), False)],
 )
 def test_a_bound_of_b_crit_is_an_arrow(ax: Axes, verdict: Verdict, bound: Estimate, up: bool) -> None:
-    noise_loss(ax, [lawful()], [replace(make_fit(target=0.5, verdict=verdict), b_crit=bound)], "image")
+    noise_loss(
+        ax,
+        noise_along([lawful()], "identity"),
+        [replace(make_fit(target=0.5, verdict=verdict), b_crit=bound)],
+        "image",
+    )
     ((start, end),) = arrows(ax)
     assert start == (0.5, bound.low or bound.high)
     assert (end[1] > start[1]) == up
@@ -102,7 +113,7 @@ def test_a_bound_of_b_crit_is_an_arrow(ax: Axes, verdict: Verdict, bound: Estima
 
 def test_without_b_crit_or_target_there_is_only_a_legend_line(ax: Axes) -> None:
     fits = [replace(make_fit(target=0.5, verdict="not identified"), b_crit=NOTHING), make_fit(target=None)]
-    noise_loss(ax, [lawful()], fits, "image")
+    noise_loss(ax, noise_along([lawful()], "identity"), fits, "image")
     assert not named(ax, "_b_crit")
     assert not arrows(ax)
     assert "target 0.5: $B_{crit}$ not identified" in legend_texts(ax)
@@ -115,7 +126,7 @@ def test_the_growth_law_is_a_line_with_its_exponent(ax: Axes) -> None:
         replace(easy, noise=(make_comparison(growth=other),)),
         replace(hard, noise=(make_comparison(growth=GROWTH),)),
     ]
-    noise_loss(ax, [lawful()], fits, "image")
+    noise_loss(ax, noise_along([lawful()], "identity"), fits, "image")
     (label,) = [text for text in legend_texts(ax) if "in proportion" in text]
     assert label == "$B_{simple}$ in proportion to 1/loss$^a$, a = 2 (1.5 to 2.5)"
     x, y = named(ax, label)[0].get_data()
@@ -125,7 +136,7 @@ def test_the_growth_law_is_a_line_with_its_exponent(ax: Axes) -> None:
 
 def test_the_law_of_another_metric_is_not_drawn(ax: Axes) -> None:
     fit = replace(make_fit(target=0.5), noise=(make_comparison("hessian", growth=GROWTH),))
-    noise_loss(ax, [lawful()], [fit], "image")
+    noise_loss(ax, noise_along([lawful()], "identity"), [fit], "image")
     assert not any("in proportion" in text for text in legend_texts(ax))
 
 
@@ -135,7 +146,10 @@ def test_frozen_measurements_are_points_or_bounds(ax: Axes) -> None:
         FrozenScale(0.5, Estimate(None, 70.0), 4096),
     )
     noise_loss(
-        ax, [lawful()], [replace(make_fit(target=0.5), noise=(make_comparison(frozen=frozen),))], "image"
+        ax,
+        noise_along([lawful()], "identity"),
+        [replace(make_fit(target=0.5), noise=(make_comparison(frozen=frozen),))],
+        "image",
     )
     (point,), (bound,) = named(ax, "_frozen"), named(ax, "_frozen unresolved")
     assert (point.get_xdata(), point.get_ydata()) == ([0.6], [90.0])
@@ -147,9 +161,7 @@ def test_frozen_measurements_are_points_or_bounds(ax: Axes) -> None:
 def test_losses_that_are_not_positive_have_no_place(ax: Axes) -> None:
     below = lawful()
     below = replace(below, curve=replace(below.curve, loss=below.curve.loss - 0.6))
-    noise_loss(ax, [below], [make_fit(target=-0.1)], "image")
+    noise_loss(ax, noise_along([below], "identity"), [make_fit(target=-0.1)], "image")
     (line,) = named(ax, "_noise scale")
     assert (line.get_xdata() > 0).all()
     assert not named(ax, "_b_crit")
-    assert losses([below])
-    assert not losses([replace(below, curve=replace(below.curve, loss=-np.ones(len(below.curve))))])

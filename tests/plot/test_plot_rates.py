@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from plotted import legend_texts, make_record, named, sweep
 
+from bscrit.fit.runs import attempts
 from bscrit.plot import style
 from bscrit.plot.rates import STRIP, rates
 
@@ -19,9 +20,8 @@ def ax() -> Iterator[Axes]:
 
 
 def test_each_run_that_met_the_target_is_a_dot(ax: Axes) -> None:
-    rates(
-        ax, [make_record(8, 0.1), make_record(8, 0.2, meets=80), make_record(8, 0.2, meets=90, seed=1)], 0.5
-    )
+    records = [make_record(8, 0.1), make_record(8, 0.2, meets=80), make_record(8, 0.2, meets=90, seed=1)]
+    rates(ax, attempts(records, 0.5))
     (dots,) = named(ax, "_met")
     assert list(dots.get_xdata()) == [0.1, 0.2, 0.2]
     assert dots.get_ydata() == pytest.approx([100, 80, 90], rel=0.01)
@@ -36,14 +36,14 @@ def test_stopped_and_exhausted_runs_are_arrows_at_their_last_step(ax: Axes) -> N
         make_record(8, 0.2, meets=1000, last=120, status="stopped"),
         make_record(8, 0.4, meets=1000, last=150, status="exhausted"),
     ]
-    rates(ax, records, 0.5)
+    rates(ax, attempts(records, 0.5))
     (censored,) = named(ax, "_censored")
     assert list(zip(*censored.get_data(), strict=True)) == [(0.2, 120), (0.4, 150)]
     assert "not reached: at least this" in legend_texts(ax)
 
 
 def test_a_run_stopped_after_an_easy_target_is_a_dot_there(ax: Axes) -> None:
-    rates(ax, [make_record(8, 0.1, meets=100, last=200, status="stopped")], 0.5)
+    rates(ax, attempts([make_record(8, 0.1, meets=100, last=200, status="stopped")], 0.5))
     assert list(named(ax, "_met")[0].get_xdata()) == [0.1]
     assert list(named(ax, "_censored")[0].get_xdata()) == []
 
@@ -54,7 +54,7 @@ def test_diverged_rates_are_crosses_in_the_strip_at_the_top(ax: Axes) -> None:
         make_record(8, 0.8, status="diverged", last=5),
         make_record(32, 0.4, status="diverged"),
     ]
-    rates(ax, records, 0.5)
+    rates(ax, attempts(records, 0.5))
     crosses = [(list(line.get_xdata()), line.get_ydata()) for line in named(ax, "_diverged")]
     assert [x for x, _ in crosses] == [[0.8], [0.4]]
     assert STRIP < crosses[0][1][0] < crosses[1][1][0] < 1
@@ -69,14 +69,15 @@ def test_failed_and_unended_runs_are_no_data(ax: Axes) -> None:
         make_record(8, 0.2, status="failed"),
         make_record(8, 0.4, meets=900, status="running"),
     ]
-    rates(ax, records, 0.5)
+    rates(ax, attempts(records, 0.5))
     assert list(named(ax, "_met")[0].get_xdata()) == [0.1]
     assert list(named(ax, "_censored")[0].get_xdata()) == []
 
 
 def test_the_optimum_of_each_batch_size_is_starred_in_its_colour(ax: Axes) -> None:
-    report, records = sweep()
-    rates(ax, records, 0.5, report.fits[0].points)
+    report = sweep()
+    assert report.runs
+    rates(ax, report.runs.attempts[0.5], report.fits[0].points)
     stars = named(ax, "_best")
     assert [(line.get_xdata()[0], line.get_ydata()[0]) for line in stars] == [
         (point.lr, point.steps) for point in report.fits[0].points

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from plotted import make_fit, make_record
 
-from bscrit.plot.runs import at_one_rate, by_batch_size, targets, winners
+from bscrit.fit.runs import at_one_rate, by_batch_size, targets, winners
 
 
 def test_winners_are_the_measuring_runs() -> None:

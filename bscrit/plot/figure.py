@@ -1,0 +1,54 @@
+"""One figure: what a report lacks for it, and how it is made; a file of this folder each, listed in draw.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from bscrit.fit.report import Report
+from bscrit.fit.result import NoiseAlong
+from bscrit.plot import words
+from bscrit.plot.style import DOUBLE, batch_bar, legend, panels
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A kind of figure.
+
+    Attributes:
+        lacks: why a report cannot give it, in words; "" where it can.
+        make: the whole figure.
+    """
+
+    lacks: Callable[[Report], str]
+    make: Callable[[Report], Figure]
+
+
+def finished(axes: Sequence[Axes], report: Report | None = None) -> Figure:
+    """The figure with its legend, and with the colour bar of the batch sizes where `report` is given."""
+    if report is not None and report.runs is not None:
+        batch_bar(axes, report.runs.batch_sizes, words.batch_size(report.unit))
+    legend(axes)
+    figure = axes[0].figure
+    assert isinstance(figure, Figure)
+    return figure
+
+
+def by_metric(report: Report, draw: Callable[[Axes, NoiseAlong], None]) -> Figure:
+    """A panel for each metric in which the noise was measured: norms in different geometries have no common axis."""
+    along = report.runs.noise if report.runs else ()
+    axes = panels(len(along), width=4.2 if len(along) == 1 else DOUBLE)
+    for ax, one in zip(axes, along, strict=True):
+        draw(ax, one)
+    return finished(axes, report)
+
+
+def lacks_points(report: Report) -> str:
+    return "" if any(fit.points for fit in report.fits) else "no batch size has a run that counts"
+
+
+def lacks_noise(report: Report) -> str:
+    return "" if report.runs and report.runs.noise else "no noise scale was measured"
