@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -51,6 +53,26 @@ class TestRecords:
         assert [(c.seed, c.censored) for c in found] == [("0", False), ("1", True)]
         assert found[0].steps == pytest.approx(99, rel=0.05)
         assert (found[1].steps, found[1].high) == (40, float("inf"))
+
+    def test_every_run_is_censored_at_a_last_step_of_its_own(self):
+        """Also where runs of one cohort ended at different steps, and where the last evaluation is no number."""
+        lost = record(seed=2, last=60, status="stopped")
+        lost.curve.loss[-1] = np.nan
+        runs = [record(seed=0, last=40, status="exhausted"), record(seed=1, last=50, status="stopped"), lost]
+        found = from_records([replace(run, order=runs[0].order) for run in runs]).crossings
+        assert [(c.seed, c.steps, c.low, c.high) for c in found] == [
+            ("0", 40, 40, float("inf")),
+            ("1", 50, 50, float("inf")),
+            ("2", 60, 60, float("inf")),
+        ]
+        assert all(crossing.censored for crossing in found)
+
+    def test_a_run_that_made_no_step_bounds_nothing(self):
+        assert from_records([record(last=0, status="stopped")]).crossings == ()
+
+    def test_a_crossing_that_is_known_has_no_width(self):
+        (crossing,) = from_records([record()]).crossings
+        assert crossing.low == crossing.steps == crossing.high
 
     def test_diverged_failed_and_unfinished_runs(self):
         found = from_records(

@@ -77,7 +77,7 @@ class Silent:
     def ended(self, cohort, records):
         self.ends.append((cohort, list(records)))
 
-    def update(self, cohorts, records, out):  # noqa: ARG002 (counted only)
+    def update(self, cohorts, results):  # noqa: ARG002 (counted only)
         self.updates += 1
 
     def close(self):
