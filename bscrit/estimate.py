@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf, log
 
 
 @dataclass(frozen=True)
@@ -12,6 +13,13 @@ class Estimate:
     value: float | None
     low: float | None = None
     high: float | None = None
+
+    @property
+    def ln_half_width(self) -> float:
+        """Half the width of the interval of ln(value), inf where there is no value with an interval."""
+        if not self.value or not self.low or not self.high:
+            return inf
+        return log(self.high / self.low) / 2
 
     def scaled(self, factor: float) -> Estimate:
         """The estimate of a positive multiple."""

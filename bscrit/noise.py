@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import exp, inf, log
+from math import exp, inf
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bscrit.curve import Floats
+from bscrit.estimate import Estimate
 from bscrit.files import whole_lines
 
 MIN_SAMPLES = 4
@@ -61,13 +62,13 @@ class NoiseSamples:
     @property
     def signal(self) -> Floats:
         """Unbiased |G|^2 of each sample; single values may well be negative."""
-        noise, apart = _two_sizes(self)
-        return apart + noise / self.data
+        noise, signal = two_sizes(self.n_small, self.sq_small, self.n_big, self.sq_big)
+        return np.asarray(signal + noise / self.data)
 
     @property
     def noise(self) -> Floats:
         """Unbiased tr(Sigma) of each sample."""
-        return _two_sizes(self)[0]
+        return np.asarray(two_sizes(self.n_small, self.sq_small, self.n_big, self.sq_big)[0])
 
     def until(self, step: float) -> NoiseSamples:
         return self._only(self.steps <= step)
@@ -115,13 +116,13 @@ class FrozenNoise:
     data: float = inf
 
     @property
-    def parts(self) -> tuple[float, float]:
+    def noise_and_signal(self) -> tuple[float, float]:
         """tr(Sigma) and |G|^2, each unbiased."""
         noise, signal = self._solved(self.dot.sum(), len(self.dot), self.sq_small.mean(), self._alone.mean(1))
         return float(noise), float(signal)
 
     @property
-    def left(self) -> Floats:
+    def without_each_block(self) -> Floats:
         """(2, blocks): the same without each block."""
         n = len(self.dot)
         squares = (self.sq_small.sum() - self.sq_small) / (n - 1)
@@ -132,31 +133,31 @@ class FrozenNoise:
     @property
     def _alone(self) -> Floats:
         """(2, blocks): tr(Sigma) and |G|^2 of each block by itself."""
-        return np.stack(_two_sizes(self))
+        return np.stack(two_sizes(self.n_small, self.sq_small, self.n_big, self.sq_big))
 
     def _solved(self, products: Any, blocks: int, squares: Any, alone: Any) -> tuple[Any, Any]:
         """tr(Sigma) and |G|^2 from the sum of products of so many blocks, and the mean small squared norm."""
         if np.isnan(self.dot).any():
-            noise, apart = alone
+            noise, signal = alone
         else:
-            apart = products / (blocks * (blocks - 1))
-            noise = (squares - apart) * self.n_small.mean()
-        return noise, apart + noise / self.data
+            signal = products / (blocks * (blocks - 1))
+            noise = (squares - signal) * self.n_small.mean()
+        return noise, signal + noise / self.data
 
     @property
     def measured_on(self) -> float:
         """Examples that the measurement took."""
         return float(self.block_examples.sum())
 
-    def scale(self) -> NoiseScale:
+    def scale(self) -> Estimate:
         """tr(Sigma)/|G|^2 with a delete-one-block jackknife.
 
         |G|^2 is the mean product of two blocks (a U-statistic), E|g_small|^2 = |G|^2 + tr(Sigma)/n_small;
         without products each block is a sample of its own.
         """
         if len(self.dot) < MIN_SAMPLES:
-            return NoiseScale(None)
-        return _scale(*self.parts, *self.left)
+            return Estimate(None)
+        return _scale(*self.noise_and_signal, *self.without_each_block)
 
     def from_data_of(self, examples: float | None) -> FrozenNoise:
         return replace(self, data=examples or inf)
@@ -209,21 +210,7 @@ def read_frozen(path: Path) -> tuple[FrozenNoise, ...]:
     return tuple(found)
 
 
-@dataclass(frozen=True)
-class NoiseScale:
-    """A noise scale tr(Sigma)/|G|^2 with its 95 % interval, in the unit of the examples.
-
-    Attributes:
-        value: None where the signal is not resolved: its interval holds 0.
-        low, high: the interval; without a value `low` alone, the noise scale is at least that.
-    """
-
-    value: float | None
-    low: float | None = None
-    high: float | None = None
-
-
-def noise_scale(runs: Sequence[NoiseSamples]) -> NoiseScale:
+def noise_scale(runs: Sequence[NoiseSamples]) -> Estimate:
     """One noise scale from all samples of several runs: the ratio of their sums.
 
     The interval is a delete-one-block jackknife in ln(ratio). Blocks are consecutive samples of one run, as
@@ -231,7 +218,7 @@ def noise_scale(runs: Sequence[NoiseSamples]) -> NoiseScale:
     """
     sums = [block for run in runs for block in _blocks(run, sum(map(len, runs)))]
     if len(sums) < MIN_SAMPLES:
-        return NoiseScale(None)
+        return Estimate(None)
     noise, signal, counts = np.array(sums).T
     n = counts.sum()
     return _scale(
@@ -242,9 +229,8 @@ def noise_scale(runs: Sequence[NoiseSamples]) -> NoiseScale:
     )
 
 
-def _two_sizes(norms: NoiseSamples | FrozenNoise) -> tuple[Floats, Floats]:
-    """tr(Sigma) and |G|^2 from mean squared norms at two batch sizes, of data drawn without end."""
-    n_small, sq_small, n_big, sq_big = norms.n_small, norms.sq_small, norms.n_big, norms.sq_big
+def two_sizes(n_small: Any, sq_small: Any, n_big: Any, sq_big: Any) -> tuple[Any, Any]:
+    """tr(Sigma) and |G|^2, unbiased, from mean squared norms at two batch sizes, of data drawn without end."""
     noise = (sq_small - sq_big) / (1 / n_small - 1 / n_big)
     return noise, (n_big * sq_big - n_small * sq_small) / (n_big - n_small)
 
@@ -260,7 +246,7 @@ def _blocks(run: NoiseSamples, samples: int) -> list[tuple[float, float, int]]:
     return [(float(a.sum()), float(b.sum()), len(a)) for a, b in zip(noise, signal, strict=True)]
 
 
-def _scale(noise: float, signal: float, noises: Floats, signals: Floats) -> NoiseScale:
+def _scale(noise: float, signal: float, noises: Floats, signals: Floats) -> Estimate:
     """The ratio with its jackknife interval, from the whole and from what is left without each block."""
     from scipy.special import stdtrit  # slow to import, and most readers of this module have no use for it
 
@@ -273,17 +259,10 @@ def _scale(noise: float, signal: float, noises: Floats, signals: Floats) -> Nois
     reach = error(signals)
     if signal - reach <= 0 or noise <= 0 or min(noises.min(), signals.min()) <= 0:
         resolved = signal + reach > 0 and noise > 0
-        return NoiseScale(None, low=noise / (signal + reach) if resolved else None)
+        return Estimate(None, low=noise / (signal + reach) if resolved else None)
     spread = error(np.log(noises / signals))
     value = noise / signal
-    return NoiseScale(value, value * exp(-spread), value * exp(spread))
-
-
-def half_width(scale: NoiseScale) -> float:
-    """Half the width of the interval in ln(scale), inf without one."""
-    if scale.value is None or not scale.low or not scale.high:
-        return inf
-    return log(scale.high / scale.low) / 2
+    return Estimate(value, value * exp(-spread), value * exp(spread))
 
 
 def noise_line(

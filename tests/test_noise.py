@@ -9,7 +9,6 @@ from bscrit.noise import (
     HEADER,
     NO_NOISE,
     NoiseSamples,
-    half_width,
     noise_line,
     noise_scale,
     read_noise,
@@ -75,7 +74,7 @@ def test_a_scale_of_ten_thousand_from_batches_of_64():
     assert np.mean([(run.signal < 0).mean() for run in runs]) == pytest.approx(0.45, abs=0.02)
     scale = noise_scale(runs)
     assert scale.low < 1e4 < scale.high
-    assert half_width(scale) < 0.25
+    assert scale.ln_half_width < 0.25
     alone = noise_scale([runs[0].until(5)])
     assert (alone.value, alone.high) == (None, None)
 

@@ -12,9 +12,9 @@ from torch.func import functional_call
 
 from bscrit.engine.gradients import Call
 from bscrit.engine.seeding import seeded
-from bscrit.engine.streams import tensors_of
 from bscrit.engine.workload import Workload
 from bscrit.errors import UserError
+from bscrit.measure.nested import tensors_of
 
 
 def evaluate_alone(

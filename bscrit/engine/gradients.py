@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bscrit.engine.streams import tensors_of
-from bscrit.measure.nests import map_tensors
+from bscrit.measure.nested import map_tensors, tensors_of
 
 Reduce = Callable[[list[Tensor]], list[Tensor]]
 MOST_EXPANDED = 2**20  # elements of parameters copied for groups

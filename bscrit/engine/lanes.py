@@ -29,9 +29,10 @@ from bscrit.engine.precision import computing_in, set_products, storage
 from bscrit.engine.replay import Replay, replay_of
 from bscrit.engine.seeding import seeded, seeding
 from bscrit.engine.stacks import Stack, joined, laid_out_as, rows_of
-from bscrit.engine.streams import moved, parts_of, tensors_of
+from bscrit.engine.streams import moved, parts_of
 from bscrit.engine.workload import Workload
 from bscrit.errors import UserError
+from bscrit.measure.nested import tensors_of
 
 
 class Lanes:

@@ -17,10 +17,9 @@ from bscrit.engine.recording import NotRecorded
 from bscrit.engine.replay import Replay, form, layout
 from bscrit.engine.seeding import seeded
 from bscrit.engine.stacks import Stack
-from bscrit.engine.streams import tensors_of
 from bscrit.engine.vectorised import grouped_at_once, vectorised_losses
 from bscrit.engine.workload import Workload
-from bscrit.measure.nests import map_tensors
+from bscrit.measure.nested import map_tensors, tensors_of
 
 
 class InTurn:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from bscrit.engine.seeding import generator
-from bscrit.measure.nests import map_tensors
+from bscrit.measure.nested import map_tensors, tensors_of
 
 _EPOCHS_KEPT = 2
 
@@ -54,15 +54,6 @@ class ExampleStream:
                 self._epochs.pop(next(iter(self._epochs)))
             self._epochs[epoch] = order
         return order
-
-
-def tensors_of(batch: Any) -> list[Tensor]:
-    """The tensors of a batch, in order."""
-    if type(batch) is tuple and all(isinstance(part, Tensor) for part in batch):
-        return list(batch)  # the commonest nest, at every step
-    found: list[Tensor] = []
-    map_tensors(found.append, batch)
-    return found
 
 
 def moved(batch: Any, device: torch.device, dtype: torch.dtype) -> Any:

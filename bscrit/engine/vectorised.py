@@ -21,9 +21,9 @@ from bscrit.engine.gradients import (
 )
 from bscrit.engine.replay import Replay, form, layout
 from bscrit.engine.stacks import Stack
-from bscrit.engine.streams import stacked, tensors_of
+from bscrit.engine.streams import stacked
 from bscrit.engine.workload import Workload
-from bscrit.measure.nests import map_tensors
+from bscrit.measure.nested import map_tensors, tensors_of
 
 EVALUATION_TOLERANCE = 1e-4
 

@@ -22,11 +22,12 @@ import torch
 from torch import Tensor, nn
 
 from bscrit.errors import UserError
-from bscrit.measure.given import Found, Given, Plan
-from bscrit.measure.layer_hooks import Unseen
+from bscrit.measure.lane_inputs import ExampleGradients, LaneInputs, PassPlan
+from bscrit.measure.layer_hooks import UnrecordedUse
 from bscrit.measure.layers import BUDGET_BYTES
 from bscrit.measure.metrics import identity
 from bscrit.measure.passes import Passes
+from bscrit.measure.random_states import random_states_kept
 from bscrit.measure.sums import Sums
 
 Tensors = Mapping[str, Tensor]
@@ -49,8 +50,8 @@ class Examples:
 
     def __init__(self, model: nn.Module, losses: Callable[[nn.Module, Any], Tensor]) -> None:
         self._passes = Passes(model, losses)
-        self._plan = Plan("layers")
-        self._plans: dict[bool, Plan] = {}
+        self._plan = PassPlan("layers")
+        self._plans: dict[bool, PassPlan] = {}
         self._example_bytes = 0
 
     @property
@@ -78,68 +79,68 @@ class Examples:
         Raises:
             UserError: the model draws random numbers, or the loss of an example depends on other examples.
         """
-        given = Given(parameters, buffers, batch)
-        lanes, count = given.shape
+        inputs = LaneInputs(parameters, buffers, batch)
+        lanes, count = inputs.shape
         whole = any(metric is not identity for metric in sums.metrics.values())
         with torch.enable_grad(), _drawing_nothing(parameters):
-            self._plan = self._plans.get(lanes > 1) or self._chosen(given)
-            size = chunk or self._chunk(given, whole)
+            self._plan = self._plans.get(lanes > 1) or self._chosen(inputs)
+            size = chunk or self._chunk(inputs, whole)
             for first in range(0, count, size):
-                part = given.of_examples(first, min(first + size, count))
+                part = inputs.of_examples(first, min(first + size, count))
                 _put(sums, self._run(part, whole), whole)
 
-    def _run(self, given: Given, whole: bool) -> Found:
+    def _run(self, inputs: LaneInputs, whole: bool) -> ExampleGradients:
         try:
-            found = self._passes.run(self._plan, given, whole)
-        except Unseen as unseen:
+            found = self._passes.run(self._plan, inputs, whole)
+        except UnrecordedUse as unseen:
             # The model took a turn that it did not take in the check.
-            self._plan = self._plans[given.shape[0] > 1] = Plan("single", str(unseen))
-            found = self._passes.run(self._plan, given, whole)
+            self._plan = self._plans[inputs.shape[0] > 1] = PassPlan("single", str(unseen))
+            found = self._passes.run(self._plan, inputs, whole)
         self._example_bytes = max(self._example_bytes, found.example_bytes)
         return found
 
-    def _chunk(self, given: Given, whole: bool) -> int:
+    def _chunk(self, inputs: LaneInputs, whole: bool) -> int:
         """Examples per pass that fit into the budget, in passes of nearly one size."""
-        lanes, count = given.shape
-        numbers = sum(tensor[0].numel() for tensor in given.parameters.values())
+        lanes, count = inputs.shape
+        numbers = sum(tensor[0].numel() for tensor in inputs.parameters.values())
         # What autograd keeps besides is about as much; gradients themselves are made in float64, too.
         size = 2 * self._example_bytes + (24 * numbers if whole else 0)
         most = max(1, BUDGET_BYTES // max(1, size * lanes))
         return ceil(count / ceil(count / most))
 
-    def _chosen(self, given: Given) -> Plan:
-        lanes, count = given.shape
-        some = given.of_lanes(0, min(lanes, _CHECKED_LANES)).of_examples(0, min(count, _CHECKED_EXAMPLES))
+    def _chosen(self, inputs: LaneInputs) -> PassPlan:
+        lanes, count = inputs.shape
+        some = inputs.of_lanes(0, min(lanes, _CHECKED_LANES)).of_examples(0, min(count, _CHECKED_EXAMPLES))
         truth = self._truth(some)
-        plan = self._fitting(truth) if truth.is_finite else Plan("single", "gradients are not finite")
+        plan = self._fitting(truth) if truth.is_finite else PassPlan("single", "gradients are not finite")
         if truth.is_finite and count > 1:
             self._plans[lanes > 1] = plan
         return plan
 
-    def _truth(self, given: Given) -> _Truth:
-        """Gradients of single passes, at parameters beside the given ones.
+    def _truth(self, inputs: LaneInputs) -> _Truth:
+        """Gradients of single passes, at parameters beside the present ones.
 
         Parameters that start at zero hide others, whose gradients would then agree whatever they are.
         """
         generator = torch.Generator().manual_seed(0)
         moved = {
             name: tensor.detach() + 0.01 * torch.randn(tensor.shape, generator=generator).to(tensor)
-            for name, tensor in given.parameters.items()
+            for name, tensor in inputs.parameters.items()
         }
-        truth = self._truth_at(replace(given, parameters=moved))
-        return truth if truth.is_finite else self._truth_at(given)
+        truth = self._truth_at(replace(inputs, parameters=moved))
+        return truth if truth.is_finite else self._truth_at(inputs)
 
-    def _truth_at(self, given: Given) -> _Truth:
-        totals = self._passes.totals(given)
+    def _truth_at(self, inputs: LaneInputs) -> _Truth:
+        totals = self._passes.totals(inputs)
         try:
-            gradients = self._passes.run(Plan("single"), given, whole=True).gradients
+            gradients = self._passes.run(PassPlan("single"), inputs, whole=True).gradients
         except Exception as error:
             raise UserError(
                 _SOURCE,
                 f"the model takes batches, but no batch of one example: {_first_line(error)}",
                 _REMEDY,
             ) from error
-        truth = _Truth(given, [gradient.double() for gradient in gradients])
+        truth = _Truth(inputs, [gradient.double() for gradient in gradients])
         if truth.is_finite and truth.wrong_totals(totals):
             raise UserError(
                 _SOURCE,
@@ -149,12 +150,12 @@ class Examples:
             )
         return truth
 
-    def _fitting(self, truth: _Truth) -> Plan:
+    def _fitting(self, truth: _Truth) -> PassPlan:
         """The first plan that gives the truth."""
-        shared = self._passes.shared(truth.given)
+        shared = self._passes.shared(truth.inputs)
         reasons: list[str] = []
-        for together in (True, False) if truth.given.shape[0] > 1 else (True,):
-            plan = Plan("layers", "; ".join(reasons), together, shared=shared)
+        for together in (True, False) if truth.inputs.shape[0] > 1 else (True,):
+            plan = PassPlan("layers", "; ".join(reasons), together, shared=shared)
             fault = self._fault(plan, truth)
             if fault is None:
                 return plan
@@ -163,29 +164,29 @@ class Examples:
             if fault is None:
                 return replace(plan, reason="; ".join(reasons))
             reasons.append(f"leaves{'' if together else ' lane by lane'}: {fault.reason}")
-        return Plan("single", "; ".join(reasons))
+        return PassPlan("single", "; ".join(reasons))
 
     def _with_leaves(
         self, together: bool, leaves: frozenset[str], truth: _Truth
-    ) -> tuple[Plan, _Fault | None]:
+    ) -> tuple[PassPlan, _Fault | None]:
         """The plan with the fewest leaves that gives the truth, from these leaves on."""
-        everything = frozenset(truth.given.parameters)
+        everything = frozenset(truth.inputs.parameters)
         while True:
-            plan = Plan("leaves", "", together, leaves)
+            plan = PassPlan("leaves", "", together, leaves)
             fault = self._fault(plan, truth)
             if fault is None or leaves == everything:
                 return plan, fault
             leaves = everything if fault.names <= leaves else leaves | fault.names
 
-    def _fault(self, plan: Plan, truth: _Truth) -> _Fault | None:
+    def _fault(self, plan: PassPlan, truth: _Truth) -> _Fault | None:
         """Where the plan does not give the truth."""
         try:
-            found = self._passes.run(plan, truth.given)
-        except Unseen as unseen:
+            found = self._passes.run(plan, truth.inputs)
+        except UnrecordedUse as unseen:
             return _Fault(unseen.names, str(unseen), unseen=True)
         except Exception as error:
             # Whatever a model does that this way can't do, another one may.
-            return _Fault(frozenset(truth.given.parameters), _first_line(error))
+            return _Fault(frozenset(truth.inputs.parameters), _first_line(error))
         names = truth.wrong_squares(found.squares) | truth.wrong_totals(found.totals)
         self._example_bytes = max(self._example_bytes, found.example_bytes)
         return _Fault(names, f"other gradients of {', '.join(sorted(names))}") if names else None
@@ -202,7 +203,7 @@ class _Fault:
 class _Truth:
     """Gradients of single passes, [K, n, ...] in float64 per parameter."""
 
-    given: Given
+    inputs: LaneInputs
     gradients: Sequence[Tensor]
 
     @property
@@ -227,7 +228,7 @@ class _Truth:
         of_all = torch.stack(list(squares)).sum(0)
         wrong = set()
         for (name, tensor), distance, square in zip(
-            self.given.parameters.items(), distances, squares, strict=True
+            self.inputs.parameters.items(), distances, squares, strict=True
         ):
             eps = torch.finfo(tensor.dtype).eps
             tolerance = _TOLERANCE if eps < 1e-4 else 0.1
@@ -239,7 +240,7 @@ class _Truth:
         return [gradient.reshape(*gradient.shape[:2], -1).square().sum(2) for gradient in self.gradients]
 
 
-def _put(sums: Sums, found: Found, whole: bool) -> None:
+def _put(sums: Sums, found: ExampleGradients, whole: bool) -> None:
     if whole:
         sums.add(found.gradients, [1] * found.gradients[0].shape[1])
         return
@@ -254,37 +255,22 @@ def _drawing_nothing(parameters: Tensors) -> Iterator[None]:
     Raises:
         UserError: numbers were drawn.
     """
-    device = next(iter(parameters.values())).device
-    before = _random_states(device)
-    error: BaseException | None = None
-    try:
-        yield
-    except Exception as raised:
-        error = raised
-    if not all(map(torch.equal, before, _random_states(device))):
-        torch.set_rng_state(before[0])
-        if device.type == "cuda":
-            torch.cuda.set_rng_state(before[1], device)
-        raise UserError(
-            _SOURCE,
-            "can't be used with a model that draws random numbers in training, as for dropout",
-            _REMEDY,
-        ) from error
-    if error is not None:
-        raise error
-
-
-def _random_states(device: torch.device) -> list[Tensor]:
-    states = [torch.get_rng_state()]
-    return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
+    with random_states_kept([next(iter(parameters.values())).device]) as drawn:
+        error: Exception | None = None
+        try:
+            yield
+        except Exception as raised:
+            error = raised
+        if drawn():
+            what = "can't be used with a model that draws random numbers in training, as for dropout"
+            raise UserError(_SOURCE, what, _REMEDY) from error
+        if error is not None:
+            raise error
 
 
 def _first_line(error: Exception) -> str:
-    return (
-        f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}".rstrip(
-            ": "
-        )
-    )
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 _CHECKED_LANES = 2

@@ -18,7 +18,7 @@ from torch import Tensor
 from bscrit.curve import Floats
 from bscrit.measure.metrics import Metric
 from bscrit.measure.sums import Sample, Sums
-from bscrit.noise import FrozenNoise, half_width
+from bscrit.noise import FrozenNoise
 
 BLOCKS = 16
 
@@ -57,7 +57,7 @@ def measure_frozen(
             _own(at, name, blocks, alone[name]) if name in alone else _multiplied(at, name, metric, blocks)
             for name, metric in metrics.items()
         ]
-        if all(half_width(one.scale()) <= precision for one in found):
+        if all(one.scale().ln_half_width <= precision for one in found):
             break
     return found
 

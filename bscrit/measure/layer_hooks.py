@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from bscrit.measure.layers import Seen, Use
+from bscrit.measure.layers import LayerCall, ParameterUse
 
 Keys = Mapping[str, str]
 """From a parameter's name in its layer to its name in the model."""
 
 
-class Unseen(Exception):
+class UnrecordedUse(Exception):
     """Parameters are used in a way that hooks on layers can't see."""
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -32,7 +32,7 @@ class Unseen(Exception):
 
 
 @dataclass
-class Call:
+class RecordedCall:
     """One call of a layer."""
 
     module: nn.Module
@@ -43,7 +43,7 @@ class Call:
     output: GradientEdge | None = None
 
 
-class Watch:
+class LayerRecorder:
     """Notes calls of layers while a model runs.
 
     Args:
@@ -54,7 +54,7 @@ class Watch:
     """
 
     def __init__(self, levels: int, rows: int, shared: frozenset[nn.Module], copies: bool) -> None:
-        self.calls: list[Call] = []
+        self.calls: list[RecordedCall] = []
         self._levels = levels
         self._rows = rows
         self._shared = shared
@@ -63,7 +63,7 @@ class Watch:
 
     @contextlib.contextmanager
     def hooks(self, layers: Iterable[tuple[nn.Module, Keys]]) -> Iterator[None]:
-        """Watch these layers; first in line, so that hooks of others can't come between."""
+        """LayerRecorder these layers; first in line, so that hooks of others can't come between."""
         handles = [module.register_forward_hook(self._hook(keys), prepend=True) for module, keys in layers]
         try:
             yield
@@ -75,13 +75,13 @@ class Watch:
         """Whether an output was changed in place inside vmap, where its gradient is lost with that."""
         return any(output._version != version for output, version in self._outputs)
 
-    def uses(self, gradients: Iterable[Tensor | None], examples: int) -> dict[str, list[Use]]:
+    def uses(self, gradients: Iterable[Tensor | None], examples: int) -> dict[str, list[ParameterUse]]:
         """Uses of each parameter in the calls, whose outputs have these gradients.
 
         Raises:
-            Unseen: a layer was not called with examples as the first dimension.
+            UnrecordedUse: a layer was not called with examples as the first dimension.
         """
-        found: dict[str, list[Use]] = {}
+        found: dict[str, list[ParameterUse]] = {}
         for call, gradient in zip(self.calls, gradients, strict=True):
             for name in call.keys.values():
                 found.setdefault(name, [])
@@ -89,10 +89,10 @@ class Watch:
                 continue
             inputs, outputs = self._inputs(call, examples), self._by_example(gradient, examples)
             if inputs is None or outputs is None:
-                raise Unseen(call.keys.values())
-            seen = Seen(call.module, inputs, outputs)
+                raise UnrecordedUse(call.keys.values())
+            seen = LayerCall(call.module, inputs, outputs)
             for key, name in call.keys.items():
-                found[name].append(Use(seen, key))
+                found[name].append(ParameterUse(seen, key))
         return found
 
     def _hook(self, keys: Keys) -> Callable[[nn.Module, Any, Any], Tensor | None]:
@@ -102,7 +102,7 @@ class Watch:
             if module in self._shared:
                 whole = output[0] if args[0].dim() > 1 else output
                 output = whole.expand(self._rows, *whole.shape)
-            call = Call(module, keys)
+            call = RecordedCall(module, keys)
             self.calls.append(call)
             self._note_inputs(call, args[0].detach())
             if self._levels:
@@ -114,7 +114,7 @@ class Watch:
 
         return note
 
-    def _note_inputs(self, call: Call, inputs: Tensor) -> None:
+    def _note_inputs(self, call: RecordedCall, inputs: Tensor) -> None:
         def note(tensor: Tensor, common: int) -> Tensor:
             call.inputs, call.common = tensor, common
             return tensor
@@ -124,7 +124,7 @@ class Watch:
         else:
             note(inputs, 0)
 
-    def _note_output(self, call: Call) -> Callable[[Tensor, int], Tensor]:
+    def _note_output(self, call: RecordedCall) -> Callable[[Tensor, int], Tensor]:
         def note(tensor: Tensor, common: int) -> Tensor:
             if common or not tensor.requires_grad:
                 self.calls.remove(call)
@@ -136,7 +136,7 @@ class Watch:
 
         return note
 
-    def _inputs(self, call: Call, examples: int) -> Tensor | None:
+    def _inputs(self, call: RecordedCall, examples: int) -> Tensor | None:
         inputs = call.inputs
         if inputs is None or call.module not in self._shared:
             return None if inputs is None or call.common else self._by_example(inputs, examples)

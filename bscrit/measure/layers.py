@@ -26,7 +26,7 @@ BUDGET_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class LayerCall:
     """A call of a layer by N examples, of each of which it saw f rows."""
 
     module: nn.Module
@@ -42,22 +42,22 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Use:
+class ParameterUse:
     """One use of a parameter, by a call of a layer."""
 
-    seen: Seen
+    call: LayerCall
     key: str
     """The parameter's name in the layer."""
 
     def piece(self, block: slice | None = None) -> Piece:
         """What the use adds to the gradients of examples, all of them by default."""
-        module, x, b = self.seen.module, self.seen.inputs, self.seen.gradients
+        module, x, b = self.call.module, self.call.inputs, self.call.gradients
         rule = rules_of(module)[self.key]
         return rule(module, x, b) if block is None else rule(module, x[block], b[block])
 
     def is_product(self) -> bool:
         """Whether it is by a linear layer at one position, where a weight's gradient is a single product."""
-        module, b = self.seen.module, self.seen.gradients
+        module, b = self.call.module, self.call.gradients
         return isinstance(module, nn.Linear) and b.numel() == len(b) * module.out_features
 
 
@@ -95,16 +95,16 @@ def rules_of(module: nn.Module) -> Mapping[str, Rule]:
     return _RULES.get(type(module).forward, {})
 
 
-def squares(uses: Sequence[Use], examples: int) -> Tensor:
+def squares(uses: Sequence[ParameterUse], examples: int) -> Tensor:
     """Squared gradients of one parameter, (examples,) in float64, from all of its uses."""
     if len(uses) == 1 and uses[0].is_product():
-        seen = uses[0].seen
-        return seen.gradient_squares * (square(seen.inputs) if uses[0].key == "weight" else 1)
+        call = uses[0].call
+        return call.gradient_squares * (square(call.inputs) if uses[0].key == "weight" else 1)
     found = [_squares([use.piece(block) for use in uses]) for block in _blocks(uses, examples)]
     return found[0] if len(found) == 1 else torch.cat(found)
 
 
-def gradients(uses: Sequence[Use]) -> Tensor:
+def gradients(uses: Sequence[ParameterUse]) -> Tensor:
     """Gradients of one parameter, (examples, its numbers), from all of its uses."""
     return _sum_of([use.piece() for use in uses])
 
@@ -157,7 +157,7 @@ def _sum_of(pieces: Sequence[Piece]) -> Tensor:
     return total
 
 
-def _blocks(uses: Sequence[Use], examples: int) -> Sequence[slice | None]:
+def _blocks(uses: Sequence[ParameterUse], examples: int) -> Sequence[slice | None]:
     """Blocks of examples whose pieces and products fit into the budget."""
     if sum(_most_numbers(use) for use in uses) * 4 <= BUDGET_BYTES:
         return [None]
@@ -167,11 +167,11 @@ def _blocks(uses: Sequence[Use], examples: int) -> Sequence[slice | None]:
     return [slice(start, start + size) for start in range(0, examples, size)]
 
 
-def _most_numbers(use: Use) -> int:
-    seen = use.seen
-    window: int = prod(getattr(seen.module, "kernel_size", ()))
-    parameter: int = getattr(seen.module, use.key).numel()
-    return window * (seen.inputs.numel() + seen.gradients.numel()) + len(seen.gradients) * parameter
+def _most_numbers(use: ParameterUse) -> int:
+    call = use.call
+    window: int = prod(getattr(call.module, "kernel_size", ()))
+    parameter: int = getattr(call.module, use.key).numel()
+    return window * (call.inputs.numel() + call.gradients.numel()) + len(call.gradients) * parameter
 
 
 def _numbers(piece: Piece) -> int:

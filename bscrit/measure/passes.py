@@ -1,6 +1,6 @@
 """Passes over a batch that give the gradient of each example: one pass for all of them, or one for each.
 
-In a pass for all, layers are watched (`watch`), and squares are made of their inputs and the gradients of their
+In a pass for all, layers are recorded (`recorder`), and squares are made of their inputs and the gradients of their
 outputs (`layers`). Parameters that are used otherwise get one leaf per example, for which the pass is vectorised
 over examples. Lanes are vectorised around it all.
 """
@@ -18,10 +18,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bscrit.errors import UserError
 from bscrit.measure import layers
-from bscrit.measure.given import Found, Given, Plan, Tensors
-from bscrit.measure.layer_hooks import Unseen, Watch
-from bscrit.measure.layers import Use
-from bscrit.measure.nests import map_tensors
+from bscrit.measure.lane_inputs import ExampleGradients, LaneInputs, PassPlan, Tensors
+from bscrit.measure.layer_hooks import LayerRecorder, UnrecordedUse
+from bscrit.measure.layers import ParameterUse
+from bscrit.measure.nested import map_tensors
 
 
 class Passes:
@@ -46,46 +46,48 @@ class Passes:
         self._writes = any(getattr(module, "max_norm", None) is not None for module in model.modules())
         self._copies = False
 
-    def run(self, plan: Plan, given: Given, whole: bool = False) -> Found:
+    def run(self, plan: PassPlan, inputs: LaneInputs, whole: bool = False) -> ExampleGradients:
         """Squared gradients of all examples, or the gradients themselves if `whole`.
 
         Raises:
-            Unseen: the plan does not fit the model.
+            UnrecordedUse: the plan does not fit the model.
         """
-        lanes = given.shape[0]
+        lanes = inputs.shape[0]
         if plan.way != "single" and (plan.together or lanes == 1):
-            return self._at_once(plan, given, whole)
+            return self._at_once(plan, inputs, whole)
         found = []
         for lane in range(lanes):
-            one = given.of_lanes(lane, lane + 1)
+            one = inputs.of_lanes(lane, lane + 1)
             found.append(
                 self._one_by_one(one, whole) if plan.way == "single" else self._at_once(plan, one, whole)
             )
-        return Found(
+        return ExampleGradients(
             _joined([one.totals for one in found]),
             _joined([one.squares for one in found]),
             _joined([one.gradients for one in found]),
             max(one.example_bytes for one in found),
         )
 
-    def totals(self, given: Given) -> Sequence[Tensor]:
+    def totals(self, inputs: LaneInputs) -> Sequence[Tensor]:
         """Sums of the gradients over examples, [K, ...], by an ordinary pass per lane."""
-        lanes = [self._ordinary(given.of_lanes(lane, lane + 1)) for lane in range(given.shape[0])]
+        lanes = [self._ordinary(inputs.of_lanes(lane, lane + 1)) for lane in range(inputs.shape[0])]
         return [torch.stack(tensors) for tensors in zip(*lanes, strict=True)]
 
-    def shared(self, given: Given) -> frozenset[nn.Module]:
+    def shared(self, inputs: LaneInputs) -> frozenset[nn.Module]:
         """Embeddings whose input is the same however many examples there are, seen on the first lane."""
-        count = given.shape[1]
+        count = inputs.shape[1]
         embeddings = [module for module, _ in self._layers if isinstance(module, nn.Embedding)]
         if count < 2 or not embeddings:
             return frozenset()
         fewer, all_of_them = (
-            self._inputs_of(embeddings, given.of_lanes(0, 1).of_examples(0, size))
+            self._inputs_of(embeddings, inputs.of_lanes(0, 1).of_examples(0, size))
             for size in (count - 1, count)
         )
         return frozenset(module for module, shapes in fewer.items() if shapes == all_of_them.get(module))
 
-    def _inputs_of(self, modules: Sequence[nn.Module], given: Given) -> dict[nn.Module, list[torch.Size]]:
+    def _inputs_of(
+        self, modules: Sequence[nn.Module], inputs: LaneInputs
+    ) -> dict[nn.Module, list[torch.Size]]:
         """Shapes of what modules are called with."""
         shapes: dict[nn.Module, list[torch.Size]] = {}
 
@@ -95,77 +97,77 @@ class Passes:
         handles = [module.register_forward_pre_hook(note) for module in modules]
         try:
             with torch.no_grad():
-                leaves = self._leaves(given.parameters, single=True)
-                self._forward(leaves, self._of_lane(given.buffers), _firsts(given.batch))
+                leaves = self._leaves(inputs.parameters, single=True)
+                self._forward(leaves, self._of_lane(inputs.buffers), _firsts(inputs.batch))
         finally:
             for handle in handles:
                 handle.remove()
         return shapes
 
-    def _one_by_one(self, given: Given, whole: bool) -> Found:
+    def _one_by_one(self, inputs: LaneInputs, whole: bool) -> ExampleGradients:
         """One lane, one pass per example."""
         each, squares = [], []
-        totals = [torch.zeros_like(tensor[0], dtype=torch.float64) for tensor in given.parameters.values()]
-        for example in range(given.shape[1]):
-            gradients = self._ordinary(given.of_examples(example, example + 1))
+        totals = [torch.zeros_like(tensor[0], dtype=torch.float64) for tensor in inputs.parameters.values()]
+        for example in range(inputs.shape[1]):
+            gradients = self._ordinary(inputs.of_examples(example, example + 1))
             totals = [total + gradient for total, gradient in zip(totals, gradients, strict=True)]
             if whole:
                 each.append(gradients)
             else:
                 squares.append([layers.square(gradient[None]) for gradient in gradients])
-        return Found(
+        return ExampleGradients(
             [total[None] for total in totals],
             [torch.cat(values)[None] for values in zip(*squares, strict=True)],
             [torch.stack(tensors)[None] for tensors in zip(*each, strict=True)],
         )
 
-    def _ordinary(self, given: Given) -> list[Tensor]:
+    def _ordinary(self, inputs: LaneInputs) -> list[Tensor]:
         """Gradients of the sum of one lane's losses."""
-        leaves = self._leaves(given.parameters, single=True)
-        buffers = self._of_lane(given.buffers)
+        leaves = self._leaves(inputs.parameters, single=True)
+        buffers = self._of_lane(inputs.buffers)
         # In backward, too: a model with checkpoints runs again there.
         with self._holding(leaves, buffers):
-            losses = self._losses(self._model, _firsts(given.batch))
-            found = _gradients(_checked(losses, given.shape[1:]), list(leaves.values()))
+            losses = self._losses(self._model, _firsts(inputs.batch))
+            found = _gradients(_checked(losses, inputs.shape[1:]), list(leaves.values()))
         return [
             torch.zeros_like(leaf) if gradient is None else gradient
             for leaf, gradient in zip(leaves.values(), found, strict=True)
         ]
 
-    def _at_once(self, plan: Plan, given: Given, whole: bool) -> Found:
+    def _at_once(self, plan: PassPlan, inputs: LaneInputs, whole: bool) -> ExampleGradients:
         """All lanes and examples in one pass."""
-        (lanes, count), single = given.shape, given.shape[0] == 1
+        (lanes, count), single = inputs.shape, inputs.shape[0] == 1
         by_example = plan.way == "leaves"
-        leaves = self._leaves(given.parameters, single)
+        leaves = self._leaves(inputs.parameters, single)
         each = {name: _repeated(leaves.pop(name), count, single) for name in plan.leaves}
-        buffers = self._of_lane(given.buffers) if single else _copied(given.buffers)
+        buffers = self._of_lane(inputs.buffers) if single else _copied(inputs.buffers)
         vmaps = (not single) + by_example
-        watch = Watch(vmaps, 1 if by_example else count, plan.shared, self._copies)
-        plain = vmaps > 0 and next(iter(given.parameters.values())).device.type == "cpu"
+        recorder = LayerRecorder(vmaps, 1 if by_example else count, plan.shared, self._copies)
+        plain = vmaps > 0 and next(iter(inputs.parameters.values())).device.type == "cpu"
         forward = self._vectorised(by_example, single)
-        # A model with checkpoints runs again in backward, then unwatched.
+        # A model with checkpoints runs again in backward, then unrecorded.
         with nullcontext() if vmaps else self._holding(leaves, buffers):
-            with watch.hooks(self._watched(plan)), _attention(plain):
-                losses = forward(each, _firsts(given.batch) if single else given.batch, leaves, buffers)
-            if watch.overwritten() and not self._copies:
+            with recorder.hooks(self._recorded(plan)), _attention(plain):
+                losses = forward(each, _firsts(inputs.batch) if single else inputs.batch, leaves, buffers)
+            if recorder.overwritten() and not self._copies:
                 self._copies = True
-                return self._at_once(plan, given, whole)
-            _checked(losses, given.shape[1:] if single else given.shape)
-            edges = [call.output for call in watch.calls]
+                return self._at_once(plan, inputs, whole)
+            _checked(losses, inputs.shape[1:] if single else inputs.shape)
+            edges = [call.output for call in recorder.calls]
             found = _gradients(losses, [*edges, *leaves.values(), *each.values()])
         of_all = dict(zip(leaves, found[len(edges) :], strict=False))
         of_each = dict(zip(each, found[len(edges) + len(leaves) :], strict=True))
-        uses = watch.uses(found[: len(edges)], lanes * count)
+        uses = recorder.uses(found[: len(edges)], lanes * count)
         unseen = [name for name, total in of_all.items() if total is not None and name not in uses]
         if unseen:
-            raise Unseen(unseen)
-        return _collected(given, of_all, of_each, uses, whole)
+            raise UnrecordedUse(unseen)
+        return _collected(inputs, of_all, of_each, uses, whole)
 
-    def _watched(self, plan: Plan) -> Iterator[tuple[nn.Module, dict[str, str]]]:
+    def _recorded(self, plan: PassPlan) -> Iterator[tuple[nn.Module, dict[str, str]]]:
         for module, keys in self._layers:
-            watched = {key: name for key, name in keys.items() if name not in plan.leaves}
-            if watched:
-                yield module, watched
+            recorded = {key: name for key, name in keys.items() if name not in plan.leaves}
+            if recorded:
+                yield module, recorded
 
     def _vectorised(self, by_example: bool, single: bool) -> Callable[..., Tensor]:
         """Losses from leaves per example, batch, leaves of all, and buffers."""
@@ -212,15 +214,15 @@ class Passes:
 
 
 def _collected(
-    given: Given,
+    inputs: LaneInputs,
     of_all: Mapping[str, Tensor | None],
     of_each: Mapping[str, Tensor | None],
-    uses: Mapping[str, Sequence[Use]],
+    uses: Mapping[str, Sequence[ParameterUse]],
     whole: bool,
-) -> Found:
-    lanes, count = given.shape
+) -> ExampleGradients:
+    lanes, count = inputs.shape
     totals, squares, gradients = [], [], []
-    for name, parameter in given.parameters.items():
+    for name, parameter in inputs.parameters.items():
         shape = parameter.shape[1:]
         gradient = of_each.get(name)
         if gradient is not None:
@@ -242,11 +244,11 @@ def _collected(
             else:
                 square = torch.zeros(lanes * count, dtype=torch.float64, device=parameter.device)
             squares.append(square.view(lanes, count))
-    seen = {use.seen for several in uses.values() for use in several}
-    kept = [tensor for one in seen for tensor in (one.inputs, one.gradients)]
+    calls = {use.call for of_parameter in uses.values() for use in of_parameter}
+    kept = [tensor for call in calls for tensor in (call.inputs, call.gradients)]
     kept += [tensor for tensor in of_each.values() if tensor is not None]
     size = sum(tensor.numel() * tensor.element_size() for tensor in kept)
-    return Found(totals, squares, gradients, size // (lanes * count))
+    return ExampleGradients(totals, squares, gradients, size // (lanes * count))
 
 
 def _joined(lanes: Sequence[Sequence[Tensor]]) -> Sequence[Tensor]:

@@ -10,16 +10,17 @@ from typing import Any
 import numpy as np
 
 from bscrit.errors import UserError
+from bscrit.estimate import Estimate
 from bscrit.files import explaining, whole_lines, write_text
 from bscrit.measure.sums import Sample
-from bscrit.noise import HEADER, MIN_SAMPLES, NoiseSamples, NoiseScale, noise_line, noise_scale
+from bscrit.noise import HEADER, MIN_SAMPLES, NoiseSamples, noise_line, noise_scale
+from bscrit.words import counted, number, scale_name
 
 Log = Callable[[dict[str, float], int], object]
 Row = tuple[int, int, float, float, float, float]
 """step, examples, then a noise sample: a line of noise.csv without its metric."""
 
 TRACKED_SAMPLES = 20
-NAMES = {"identity": "B_simple", "hessian": "B_noise", "adam": "in Adam's metric"}
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class NoiseReading:
         alone: measured steps that consisted of a single micro-batch, with nothing to compare.
     """
 
-    scale: NoiseScale
+    scale: Estimate
     signal: float
     noise: float
     metric: str
@@ -54,10 +55,9 @@ class NoiseReading:
         return self.scale.low, self.scale.high
 
     def __str__(self) -> str:
-        lines = [f"noise scale ({NAMES.get(self.metric, self.metric)}): {self._scale()}"]
+        lines = [f"noise scale ({scale_name(self.metric)}): {self._scale()}"]
         if self.samples:
-            count = f"{self.samples} sample{'s' if self.samples > 1 else ''}"
-            lines.append(f"  {count}, steps {self.first_step} to {self.last_step}")
+            lines.append(f"  {counted(self.samples, 'sample')}, steps {self.first_step} to {self.last_step}")
         if self.scale.value is not None:
             lines[-1] += f"; |G|^2 = {self.signal:.3g}, tr(Sigma) = {self.noise:.3g}"
         if self.dropped:
@@ -76,15 +76,15 @@ class NoiseReading:
         return "\n".join(lines)
 
     def _scale(self) -> str:
-        if self.interval is not None:
+        if self.scale.value is not None and self.interval is not None:
             low, high = self.interval
-            return f"{_short(self.scale.value)} examples (95 % interval {_short(low)} to {_short(high)})"
+            return f"{number(self.scale.value)} examples (95 % interval {number(low)} to {number(high)})"
         if self.samples < MIN_SAMPLES:
             return f"none yet, as {MIN_SAMPLES} samples at least are needed"
         more = "longer, or with more examples a step"
         if self.scale.low is None:
             return f"unresolved: neither |G|^2 nor tr(Sigma) can be told from 0; measure {more}"
-        at_least = f"at least {_short(self.scale.low)} examples"
+        at_least = f"at least {number(self.scale.low)} examples"
         return f"unresolved, {at_least}: |G|^2 can't be told from 0; measure {more}"
 
 
@@ -217,10 +217,3 @@ def _before(line: str, step: int) -> bool:
         return float(line.split(",")[0]) < step
     except ValueError:
         return False
-
-
-def _short(number: float | None) -> str:
-    """Three digits, without an exponent below a million."""
-    if number is None:
-        return "?"
-    return f"{number:.3g}" if number < 1000 or number >= 1e6 else f"{float(f'{number:.3g}'):,.0f}"

@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
 from bscrit.errors import UserError
+from bscrit.meter.callbacks import MeterSettings, check_names
 from bscrit.meter.history import Log
 from bscrit.meter.noise_meter import NoiseMeter
 from bscrit.meter.own_passes import examples_in
-from bscrit.meter.requirements import MetricName
 
 try:
     import lightning.pytorch as pl
@@ -39,7 +38,7 @@ class NoiseCallback(pl.Callback):
     on one process there is nothing to compare. The meter's state goes into Lightning's checkpoints.
 
     Args:
-        every, path, metric, batch_norm: as of NoiseMeter.
+        settings: every, path, metric, batch_norm, as of NoiseMeter.
         log: as of NoiseMeter; the loggers of the trainer by default.
         size: examples in a batch, where not all of its tensors begin with that number.
 
@@ -50,21 +49,13 @@ class NoiseCallback(pl.Callback):
     def __init__(
         self,
         *,
-        every: int = 10,
-        path: str | Path | None = None,
         log: Log | None = None,
-        metric: MetricName = "identity",
-        batch_norm: bool = False,
         size: Callable[[Any], int] | None = None,
+        **settings: Unpack[MeterSettings],
     ) -> None:
+        check_names(settings)
         self.meter: NoiseMeter | None = None
-        self._settings: dict[str, Any] = {
-            "every": every,
-            "path": path,
-            "metric": metric,
-            "batch_norm": batch_norm,
-        }
-        self._log, self._size = log, size
+        self._log, self._size, self._settings = log, size, settings
         self._state: Mapping[str, Any] | None = None
         self._examples = 0
 

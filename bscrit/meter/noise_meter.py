@@ -26,15 +26,15 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from bscrit.measure.random_states import random_states_kept
 from bscrit.meter.history import History, Log, NoiseReading
 from bscrit.meter.own_passes import (
-    Average,
-    Gradients,
     Loss,
+    LossGradients,
+    RankAverage,
     examples_in,
     half_against_half,
     parts_apart,
-    random_states_kept,
 )
 from bscrit.meter.requirements import (
     COMPLAINTS,
@@ -46,7 +46,7 @@ from bscrit.meter.requirements import (
     check_settings,
     is_sharded,
 )
-from bscrit.meter.step_sums import Tally, Weights, is_first_rank, ranks
+from bscrit.meter.step_sums import StepSums, Weights, is_first_rank, ranks
 from bscrit.noise import NoiseSamples
 from bscrit.order import NoiseSettings
 
@@ -102,7 +102,7 @@ class NoiseMeter:
         batch_norm: bool = False,
         state: Mapping[str, Any] | None = None,
     ) -> None:
-        self._tally: Tally | Average | None = None
+        self._sums: StepSums | RankAverage | None = None
         check_settings(every, log, weights, scaler, group, metric)
         check_model(model, batch_norm)
         self.model, self.weights, self.scaler = model, weights, scaler
@@ -135,14 +135,14 @@ class NoiseMeter:
             examples, share = 0, 0.0
         if examples < 1 or not 0 < share < math.inf:
             self._warn(COMPLAINTS["size"])
-            if self._tally is not None:
-                self._tally.fault = self._tally.fault or "size"
+            if self._sums is not None:
+                self._sums.fault = self._sums.fault or "size"
             return
-        if self._tally is not None and not self._micro_batches:
+        if self._sums is not None and not self._micro_batches:
             self._take_back_skipped()
         self._micro_batches += examples
-        if isinstance(self._tally, Tally) and not self._tally.own:
-            self._tally.end_group(examples, share, self._read_scale())
+        if isinstance(self._sums, StepSums) and not self._sums.own:
+            self._sums.end_group(examples, share, self._read_scale())
 
     def measure(self, loss: Loss, batch: Any, parts: int = 4) -> bool:
         """Compare parts of a batch by passes of the meter's own, where a loop has one backward a step.
@@ -163,37 +163,37 @@ class NoiseMeter:
         """
         least = 4 if self.metric == "hessian" else 2
         check_measure(loss, parts, least)
-        found = examples_in(batch)
-        examples = self._measured = found or 0
-        tally = self._tally
-        if tally is None:
+        length = examples_in(batch)
+        examples = self._measured = length or 0
+        sums = self._sums
+        if sums is None:
             return False
         self._take_back_skipped()
-        if isinstance(tally, Tally):
-            tally.restart()
-        if found is None:
-            tally.fault = "batch"
+        if isinstance(sums, StepSums):
+            sums.restart()
+        if length is None:
+            sums.fault = "batch"
         if examples < least:
             return False
         devices = [parameter.device for parameter in self.model.parameters()]
         with random_states_kept(devices), torch.enable_grad():
-            if isinstance(tally, Tally):
-                gradients = Gradients(self.model, loss, tally.parameters)
-                parts_apart(tally, gradients, batch, examples, min(parts, examples))
+            if isinstance(sums, StepSums):
+                gradients = LossGradients(self.model, loss, sums.parameters)
+                parts_apart(sums, gradients, batch, examples, min(parts, examples))
             else:
-                gradients = Gradients(self.model, loss, self._trainable())
-                tally.solved = half_against_half(gradients, batch, examples, min(parts, examples))
+                gradients = LossGradients(self.model, loss, self._trainable())
+                sums.solution = half_against_half(gradients, batch, examples, min(parts, examples))
         return True
 
     def step(self) -> None:
         """All backwards of an update are done; whether the update itself is, does not matter."""
-        if self._tally is not None:
+        if self._sums is not None:
             device = next(self.model.parameters()).device
-            trouble = self._settle(self._tally, device)
+            trouble = self._settle(self._sums, device)
             if trouble:
                 self._warn(trouble)
-            self._due = self._cadence.after(self._calls) if self._tally.ready else self._calls + 1
-            self._tally = None
+            self._due = self._cadence.after(self._calls) if self._sums.ready else self._calls + 1
+            self._sums = None
         self._examples_before = self._micro_batches or self._measured
         self._micro_batches = self._measured = 0
         self._examples_here += self._examples_before
@@ -214,7 +214,7 @@ class NoiseMeter:
     @property
     def measuring(self) -> bool:
         """Whether the step under way is measured."""
-        return self._tally is not None
+        return self._sums is not None
 
     @property
     def samples(self) -> NoiseSamples:
@@ -234,9 +234,9 @@ class NoiseMeter:
     def close(self) -> None:
         """Take the hooks off; what was measured stays."""
         self._closed = True
-        if self._tally is not None:
-            self._tally.close()
-            self._tally = None
+        if self._sums is not None:
+            self._sums.close()
+            self._sums = None
 
     def __enter__(self) -> NoiseMeter:
         return self
@@ -259,22 +259,22 @@ class NoiseMeter:
         if not parameters:
             self._due += 1
         elif self.metric == "hessian":
-            self._tally = Average()
+            self._sums = RankAverage()
         else:
             moments = (
                 partial(adam_weights, self._optimizer, parameters) if self._optimizer is not None else None
             )
-            self._tally = Tally(parameters, moments, self.weights != "examples")
+            self._sums = StepSums(parameters, moments, self.weights != "examples")
 
-    def _settle(self, tally: Tally | Average, device: torch.device) -> str:
+    def _settle(self, sums: StepSums | RankAverage, device: torch.device) -> str:
         """End a measured step; what went wrong with it, or nothing."""
-        outcome = tally.outcome(self._examples_here, device, self.group)
+        outcome = sums.outcome(self._examples_here, device, self.group)
         self._examples += outcome.examples
         self._examples_here = 0
         if outcome.sample is not None and all(map(math.isfinite, outcome.sample)):
             first = is_first_rank(self.group)
             return self._history.keep(self._step, self._examples, outcome.sample, log=first)
-        if not tally.ready:
+        if not sums.ready:
             return COMPLAINTS["adam"] if self._calls > PATIENCE else ""
         if outcome.groups < 2 and not outcome.fault:
             self._history.alone += 1
@@ -282,7 +282,7 @@ class NoiseMeter:
                 return COMPLAINTS["hessian" if self.metric == "hessian" else "alone"]
             return ""
         self._history.dropped += 1
-        return COMPLAINTS.get(tally.fault, "")
+        return COMPLAINTS.get(sums.fault, "")
 
     def _take_back_skipped(self) -> None:
         """A loss scale that fell tells that the last update was skipped: it is none."""

@@ -1,4 +1,4 @@
-"""Gradients of parts of a batch by passes of the meter's own, where a loop has only the gradient of all of it.
+"""LossGradients of parts of a batch by passes of the meter's own, where a loop has only the gradient of all of it.
 
 They leave no trace: parameters are seen through aliases that carry no hooks and no `.grad`, buffers are copies,
 and random states are put back.
@@ -6,14 +6,10 @@ and random states are put back.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -22,24 +18,18 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from bscrit.errors import UserError
 from bscrit.measure.metrics import hessian
+from bscrit.measure.nested import map_tensors, tensors_of
 from bscrit.measure.sums import Sums
-from bscrit.meter.step_sums import Outcome, Tally, add_over_ranks
+from bscrit.meter.step_sums import StepOutcome, StepSums, add_over_ranks
+from bscrit.noise import two_sizes
 
 Loss = Callable[[Any, Any], Tensor]
 """loss(model, batch): the mean over the examples of the batch."""
+Solution = tuple[float, float, float, float]
+"""Unbiased tr(Sigma) and |G|^2, and the sizes of the small and large batches that they come from."""
 
 
-@dataclass(frozen=True)
-class Solved:
-    """Unbiased |G|^2 and tr(Sigma), and the sizes of the gradients that they come from."""
-
-    signal: float
-    noise: float
-    n_small: float
-    n_big: float
-
-
-class Gradients:
+class LossGradients:
     """Of a loss, at the parameters as they are.
 
     Args:
@@ -93,46 +83,45 @@ class Gradients:
         return value.reshape(())
 
 
-class Average:
-    """Of signal and noise that each rank has solved for: where squares can't be added, as with the Hessian."""
+class RankAverage:
+    """The mean over ranks of the noise and signal that each has solved for: squares of a Hessian can't be added."""
 
     def __init__(self) -> None:
         self.fault = ""
         self.ready = True
-        self.solved: Solved | None = None
+        self.solution: Solution | None = None
 
     def close(self) -> None:
         """Nothing is held."""
 
-    def outcome(self, examples: int, device: torch.device, group: dist.ProcessGroup | None) -> Outcome:
-        """As of Tally: the mean over the ranks that have an answer."""
-        mine = self.solved or Solved(0, 0, 0, 0)
-        facts = [mine.signal, mine.noise, mine.n_small, mine.n_big, float(self.solved is not None)]
-        added = add_over_ranks([*facts, float(examples), float(bool(self.fault))], device, group)
+    def outcome(self, examples: int, device: torch.device, group: dist.ProcessGroup | None) -> StepOutcome:
+        """As of StepSums: the mean over the ranks that have a solution."""
+        mine = [*(self.solution or (0.0, 0.0, 0.0, 0.0)), float(self.solution is not None)]
+        added = add_over_ranks([*mine, float(examples), float(bool(self.fault))], device, group)
         *sums, answers, all_examples, faults = added
         sample = None
         if answers and not faults:
-            signal, noise, n_small, n_big = (value / answers for value in sums)
+            noise, signal, n_small, n_big = (value / answers for value in sums)
             sample = (n_small, signal + noise / n_small, n_big, signal + noise / n_big)
-        return Outcome(sample, round(all_examples), 2 * round(answers), bool(faults))
+        return StepOutcome(sample, round(all_examples), 2 * round(answers), bool(faults))
 
 
-def parts_apart(tally: Tally, gradients: Gradients, batch: Any, examples: int, parts: int) -> None:
+def parts_apart(sums: StepSums, gradients: LossGradients, batch: Any, examples: int, parts: int) -> None:
     """Put the gradients of parts of a batch as micro-batches, weighted as the mean over the batch weighs them."""
     for part, count in split(batch, examples, parts):
         for index, gradient in enumerate(gradients.of(part)):
             if gradient is not None:
-                tally.see(index, gradient, count / examples)
-        tally.end_group(count, count, 1.0)
+                sums.see(index, gradient, count / examples)
+        sums.end_group(count, count, 1.0)
 
 
-def half_against_half(gradients: Gradients, batch: Any, examples: int, parts: int) -> Solved:
+def half_against_half(gradients: LossGradients, batch: Any, examples: int, parts: int) -> Solution:
     """tr(H Sigma) and G'HG: the gradients of one half with the Hessian of the other, and the other way round.
 
     With the Hessian of the same examples, E g'Hg would be another number.
     """
-    halves = split(batch, examples, 2)
-    found = []
+    halves = list(split(batch, examples, 2))
+    solutions = []
     with sdpa_kernel(SDPBackend.MATH):  # fused attention has no second derivative
         for (mine, size), (other, _) in zip(halves, reversed(halves), strict=True):
             sums = Sums(1, {"hessian": hessian(gradients.hessian_product(other))})
@@ -140,34 +129,27 @@ def half_against_half(gradients: Gradients, batch: Any, examples: int, parts: in
                 pairs = zip(gradients.of(part), gradients.leaves, strict=True)
                 sums.add([_or_zeros(g, leaf)[None, None] for g, leaf in pairs], [count])
             n_small, sq_small, n_big, sq_big = sums.samples()["hessian"][0]
-            noise = (sq_small - sq_big) / (1 / n_small - 1 / n_big)
-            found.append((sq_big - noise / n_big, noise, n_small, n_big))
-    return Solved(*(sum(column) / len(found) for column in zip(*found, strict=True)))
+            noise, signal = two_sizes(n_small, sq_small, n_big, sq_big)
+            solutions.append((noise, signal, n_small, n_big))
+    noise, signal, n_small, n_big = (sum(column) / 2 for column in zip(*solutions, strict=True))
+    return noise, signal, n_small, n_big
 
 
 def examples_in(batch: Any) -> int | None:
-    """The length that all tensors of a nest have; None without tensors, or where they differ."""
-    lengths = {len(tensor) for tensor in _tensors(batch) if tensor.dim()}
+    """The length that all tensors of a batch have; None without tensors, or where they differ."""
+    lengths = {len(tensor) for tensor in tensors_of(batch, keep_others=True) if tensor.dim()}
     return lengths.pop() if len(lengths) == 1 else None
 
 
-def split(batch: Any, examples: int, parts: int) -> list[tuple[Any, int]]:
+def split(batch: Any, examples: int, parts: int) -> Iterator[tuple[Any, int]]:
     """Parts as equal as can be, each with its number of examples."""
-    bounds = [examples * part // parts for part in range(parts + 1)]
-    return [(_slice(batch, low, high), high - low) for low, high in pairwise(bounds)]
+    for low, high in pairwise(examples * part // parts for part in range(parts + 1)):
+        yield _examples_of(batch, low, high), high - low
 
 
-@contextmanager
-def random_states_kept(devices: Sequence[torch.device]) -> Iterator[None]:
-    """Random states of torch, on the CPU and on CUDA devices, of numpy and of Python are put back."""
-    kept, kept_numpy = random.getstate(), np.random.get_state()
-    cuda = sorted({device.index or 0 for device in devices if device.type == "cuda"})
-    try:
-        with torch.random.fork_rng(devices=cuda):
-            yield
-    finally:
-        random.setstate(kept)
-        np.random.set_state(kept_numpy)
+def _examples_of(batch: Any, low: int, high: int) -> Any:
+    """These examples of each tensor that has a length; all else as it is."""
+    return map_tensors(lambda tensor: tensor[low:high] if tensor.dim() else tensor, batch, keep_others=True)
 
 
 class _LossOf(nn.Module):
@@ -187,34 +169,3 @@ def _inner(model: nn.Module) -> nn.Module:
 
 def _or_zeros(values: Tensor | None, like: Tensor) -> Tensor:
     return torch.zeros_like(like) if values is None else values
-
-
-def _tensors(nest: Any) -> Iterator[Tensor]:
-    if isinstance(nest, Tensor):
-        yield nest
-    elif isinstance(nest, Mapping):
-        for value in nest.values():
-            yield from _tensors(value)
-    elif isinstance(nest, list | tuple):
-        for value in nest:
-            yield from _tensors(value)
-    elif is_dataclass(nest) and not isinstance(nest, type):
-        for field in fields(nest):
-            yield from _tensors(getattr(nest, field.name))
-
-
-def _slice(nest: Any, low: int, high: int) -> Any:
-    """The nest with these examples of each tensor that has a length; all else as it is."""
-    if isinstance(nest, Tensor):
-        return nest[low:high] if nest.dim() else nest
-    if isinstance(nest, Mapping):
-        made = {key: _slice(value, low, high) for key, value in nest.items()}
-        return made if type(nest) is dict else type(nest)(made)  # type: ignore[call-arg]
-    if isinstance(nest, tuple) and hasattr(nest, "_fields"):
-        return type(nest)(*(_slice(value, low, high) for value in nest))
-    if isinstance(nest, list | tuple):
-        return type(nest)(_slice(value, low, high) for value in nest)
-    if is_dataclass(nest) and not isinstance(nest, type):
-        made = {f.name: _slice(getattr(nest, f.name), low, high) for f in fields(nest) if f.init}
-        return replace(nest, **made)
-    return nest

@@ -32,7 +32,7 @@ PIECE = 2**18
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StepOutcome:
     """What all ranks know of a measured step.
 
     Attributes:
@@ -48,7 +48,7 @@ class Outcome:
     fault: bool
 
 
-class Tally:
+class StepSums:
     """Sums over the micro-batches of one step on this rank.
 
     Attributes:
@@ -126,7 +126,7 @@ class Tally:
         self._seen.clear()
         self._now.clear()
 
-    def outcome(self, examples: int, device: torch.device, group: dist.ProcessGroup | None) -> Outcome:
+    def outcome(self, examples: int, device: torch.device, group: dist.ProcessGroup | None) -> StepOutcome:
         """End the step; every rank of the group calls this.
 
         Args:
@@ -159,7 +159,7 @@ class Tally:
             n_small, sq_small, n_big, sq_big = sums.samples()["identity"][0]
             sample = (n_small, sq_small * to_update, n_big, sq_big * to_update)
         self._clear()
-        return Outcome(sample, round(all_examples), round(groups), bool(faults))
+        return StepOutcome(sample, round(all_examples), round(groups), bool(faults))
 
     def _clear(self) -> None:
         self._totals: dict[int, Tensor] = {}

@@ -6,24 +6,25 @@
     Trainer(model, TrainingArguments(gradient_accumulation_steps=4), ..., callbacks=[noise]).train()
     print(noise.meter.result())
 
-The Trainer tells callbacks nothing of its batches, so the model is watched: its inputs say how many examples and
-labels a micro-batch has, and whether the loss is divided by the labels of all micro-batches (num_items_in_batch).
+Callbacks get nothing of the Trainer's batches, so a hook on the model sees its inputs: they show how many examples
+and labels a micro-batch has, and whether the loss is divided by the labels of all micro-batches (num_items_in_batch).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from bscrit.errors import UserError, nearest
+from bscrit.meter.callbacks import MeterSettings, check_names
 from bscrit.meter.history import Log
 from bscrit.meter.noise_meter import NoiseMeter
-from bscrit.meter.requirements import SHARDED, MetricName
+from bscrit.meter.requirements import SHARDED
 
 try:
     from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -48,37 +49,26 @@ class NoiseCallback(TrainerCallback, ExportableState):
     checkpoints, and is found again when training resumes from one.
 
     Args:
-        every, path, log, metric, batch_norm: as of NoiseMeter. `log=lambda values, step: trainer.log(values)`
-            hands the values to everything that the Trainer reports to.
+        log: as of NoiseMeter; `log=lambda values, step: trainer.log(values)` hands the values to everything that the
+            Trainer reports to.
         unit: what the noise scale counts: "examples", the length of the inputs; or "items", labels in the loss, which
             waits for the device once per micro-batch to count them.
+        settings: every, path, metric, batch_norm, as of NoiseMeter.
 
     Attributes:
         meter: None until training starts.
     """
 
     def __init__(
-        self,
-        *,
-        every: int = 10,
-        path: str | Path | None = None,
-        log: Log | None = None,
-        metric: MetricName = "identity",
-        batch_norm: bool = False,
-        unit: Unit = "examples",
+        self, *, log: Log | None = None, unit: Unit = "examples", **settings: Unpack[MeterSettings]
     ) -> None:
+        check_names(settings)
         if unit not in ("examples", "items"):
             raise UserError("NoiseCallback", f"unit = {unit!r}", nearest(str(unit), ("examples", "items")))
         self.meter: NoiseMeter | None = None
         self.saved: Mapping[str, Any] | None = None
-        self.log, self.unit = log, unit
-        self._settings: dict[str, Any] = {
-            "every": every,
-            "path": None if path is None else str(path),
-            "metric": metric,
-            "batch_norm": batch_norm,
-        }
-        self._watch: RemovableHandle | None = None
+        self.log, self.unit, self._settings = log, unit, settings
+        self._inputs_hook: RemovableHandle | None = None
         self._seen: tuple[int, int | None] | None = None
 
     def on_train_begin(
@@ -109,7 +99,7 @@ class NoiseCallback(TrainerCallback, ExportableState):
             **self._settings,
         )
         unseen: Any = torch.compiler.disable(self._see)  # type: ignore[no-untyped-call]
-        self._watch = model.register_forward_pre_hook(unseen, with_kwargs=True)
+        self._inputs_hook = model.register_forward_pre_hook(unseen, with_kwargs=True)
 
     def on_substep_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -139,14 +129,17 @@ class NoiseCallback(TrainerCallback, ExportableState):
     def state(self) -> dict[str, Any]:
         """For the Trainer's checkpoints."""
         saved = self.saved if self.meter is None else self.meter.state_dict()
-        return {"args": {**self._settings, "unit": self.unit}, "attributes": {"saved": saved}}
+        plain = {
+            name: str(value) if isinstance(value, Path) else value for name, value in self._settings.items()
+        }
+        return {"args": {**plain, "unit": self.unit}, "attributes": {"saved": saved}}
 
     def _end(self) -> None:
         if self.meter is not None:
             self.meter.close()
-        if self._watch is not None:
-            self._watch.remove()
-            self._watch = None
+        if self._inputs_hook is not None:
+            self._inputs_hook.remove()
+            self._inputs_hook = None
 
     def _state_at(self, args: TrainingArguments, state: TrainerState) -> Mapping[str, Any] | None:
         """Of the meter, where training resumes; without one in the checkpoint, examples are reckoned."""

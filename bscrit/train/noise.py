@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from bscrit.engine.lanes import Lanes, cut, restored
-from bscrit.engine.streams import stacked, tensors_of
+from bscrit.engine.streams import stacked
 from bscrit.errors import UserError
 from bscrit.measure.examples import Examples
 from bscrit.measure.frozen import BLOCKS, measure_frozen
 from bscrit.measure.metrics import Metric, adam, hessian, identity
-from bscrit.measure.nests import map_tensors
+from bscrit.measure.nested import map_tensors, tensors_of
 from bscrit.measure.sums import Sums
 from bscrit.noise import FrozenNoise
 from bscrit.order import NoiseSettings

@@ -16,9 +16,9 @@ from bscrit.engine.loading import fingerprint, load_workload
 from bscrit.engine.replay import Replay, replayable
 from bscrit.engine.seeding import seeded
 from bscrit.engine.self_test import accumulation_test, choose_backend, self_test
-from bscrit.engine.streams import tensors_of
 from bscrit.engine.workload import Workload
 from bscrit.errors import UserError
+from bscrit.measure.nested import tensors_of
 from bscrit.preflight import Preflight
 from bscrit.version import VERSION
 

@@ -7,7 +7,7 @@ import torch
 from bscrit.measure.frozen import BLOCKS, measure_frozen
 from bscrit.measure.metrics import identity
 from bscrit.measure.sums import Sums
-from bscrit.noise import FROZEN_HEADER, frozen_lines, half_width, read_frozen
+from bscrit.noise import FROZEN_HEADER, frozen_lines, read_frozen
 
 AT = (40.0, 640.0, 0.5)
 
@@ -43,7 +43,7 @@ def test_the_scale_lies_in_its_interval():
     held = np.mean([scale.low <= 50 <= scale.high for scale in scales])
     assert 0.93 <= held <= 0.97
     assert np.median([scale.value for scale in scales]) == pytest.approx(50, rel=0.02)
-    assert all(half_width(scale) <= 0.15 for scale in scales)
+    assert all(scale.ln_half_width <= 0.15 for scale in scales)
 
 
 def test_it_takes_as_many_examples_as_the_precision_wants():
@@ -57,7 +57,7 @@ def test_a_scale_of_ten_thousand_from_batches_of_64():
     found = measured(1.0, 1e4, 1, precision=0.1, size=64, parts=4, dimensions=1000)
     scale = found.scale()
     assert scale.low < 1e4 < scale.high
-    assert half_width(scale) <= 0.1
+    assert scale.ln_half_width <= 0.1
     assert found.measured_on < 64 * 1600
 
 
@@ -94,7 +94,7 @@ def test_products_of_blocks_are_the_u_statistic():
 
     logs = np.array([without(block) for block in range(BLOCKS)])
     error = 2.131449546 * np.sqrt((BLOCKS - 1) / BLOCKS * np.sum((logs - logs.mean()) ** 2))
-    assert half_width(found.scale()) == pytest.approx(error, rel=1e-6)
+    assert found.scale().ln_half_width == pytest.approx(error, rel=1e-6)
 
 
 def test_an_estimated_metric_is_taken_batch_by_batch():

@@ -9,9 +9,10 @@ import pytest
 from metered import accumulate, cut, data, mlp, run, shifted
 
 from bscrit.errors import UserError
+from bscrit.estimate import Estimate
 from bscrit.meter.history import NoiseReading
 from bscrit.meter.noise_meter import NoiseMeter
-from bscrit.noise import HEADER, NoiseScale, noise_scale, read_noise
+from bscrit.noise import HEADER, noise_scale, read_noise
 
 
 def test_the_file_is_what_fit_reads(tmp_path):
@@ -118,12 +119,12 @@ def test_a_reading_in_words():
 
 
 def test_what_is_not_resolved_is_no_number():
-    reading = NoiseReading(NoiseScale(None, low=1234.4), 1e-9, 2.0, "adam", 7, 0, 60, 2, 0)
+    reading = NoiseReading(Estimate(None, low=1234.4), 1e-9, 2.0, "adam", 7, 0, 60, 2, 0)
     assert "unresolved, at least 1,230 examples" in str(reading)
     assert "1e-09" not in str(reading)
     assert "2 measured steps gave no sample" in str(reading)
     assert reading.interval is None
-    assert "neither" in str(NoiseReading(NoiseScale(None), -1, -1, "hessian", 9, 0, 80, 0, 0))
+    assert "neither" in str(NoiseReading(Estimate(None), -1, -1, "hessian", 9, 0, 80, 0, 0))
 
 
 def test_a_loop_with_one_backward_a_step_hears_what_to_do():

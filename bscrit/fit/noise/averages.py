@@ -14,7 +14,7 @@ their variances add up, and so do their corrections of the bias that a ratio has
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import exp, hypot, log, sqrt
+from math import exp, hypot, inf, log, sqrt
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from bscrit.curve import Floats
 from bscrit.estimate import Estimate
 from bscrit.fit.noise.windows import Runs, Window, last_window, windows
 from bscrit.fit.result import Forecast, NoiseWindows
-from bscrit.noise import NoiseScale, noise_scale
+from bscrit.noise import noise_scale
 
 START, END = 0.02, 0.2  # shares of the steps to the target
 SETTLED = 0.1  # the start is no later than this, even where samples are few
@@ -72,7 +72,7 @@ def start_of(several: Sequence[Runs]) -> Estimate:
         if sum(map(len, first)) >= 4:
             break
         first = [one.until(min(one.steps[min(place, len(one) - 1)], SETTLED * steps)) for one, steps in every]
-    return estimated(noise_scale(first))
+    return without_vague(noise_scale(first))
 
 
 def end_of(several: Sequence[Runs]) -> Estimate:
@@ -215,7 +215,7 @@ def ratio(one: Estimate, other: Estimate) -> Estimate:
     return Estimate(value, value * exp(-below), value * exp(above))
 
 
-def estimated(scale: NoiseScale) -> Estimate:
-    if scale.value is not None and scale.low and scale.high and scale.high / scale.low > exp(2 * VAGUEST):
-        return Estimate(None, scale.low)
-    return Estimate(scale.value, scale.low, scale.high)
+def without_vague(scale: Estimate) -> Estimate:
+    """A scale as it is, or its bound alone where its interval is too wide for a number."""
+    wide = scale.value is not None and VAGUEST < scale.ln_half_width < inf
+    return Estimate(None, scale.low) if wide else scale

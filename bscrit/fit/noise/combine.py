@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, log, sqrt
+from math import exp, isfinite, log, sqrt
 
 import numpy as np
 
@@ -45,9 +45,8 @@ def pooled(estimates: Sequence[Estimate]) -> Estimate:
 
 def variance(estimate: Estimate) -> float:
     """Of ln(estimate), from its interval."""
-    if not estimate.low or not estimate.high:
-        return SMALLEST
-    return max((log(estimate.high / estimate.low) / 2 / NORMAL) ** 2, SMALLEST)
+    width = estimate.ln_half_width
+    return max((width / NORMAL) ** 2, SMALLEST) if isfinite(width) else SMALLEST
 
 
 def fit_line(design: Floats, y: Floats, variances: Floats) -> Line:

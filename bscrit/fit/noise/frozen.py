@@ -10,9 +10,9 @@ import numpy as np
 
 from bscrit.curve import Floats
 from bscrit.estimate import Estimate
-from bscrit.fit.noise.averages import estimated, quantile
+from bscrit.fit.noise.averages import quantile, without_vague
 from bscrit.fit.result import FrozenScale
-from bscrit.noise import MIN_SAMPLES, FrozenNoise, NoiseScale
+from bscrit.noise import MIN_SAMPLES, FrozenNoise
 from bscrit.record import Record
 
 FEWEST_RUNS = 3
@@ -37,15 +37,16 @@ def frozen_scales(records: Iterable[Record], metric: str, data: float | None) ->
 
 def _together(loss: float, runs: Sequence[Sequence[FrozenNoise]]) -> FrozenScale:
     every = [one for run in runs for one in run]
-    parts = [np.array(one.parts) for one in every]
+    parts = [np.array(one.noise_and_signal) for one in every]
     whole = np.sum(parts, axis=0)
     within = [
-        _spread(whole[:, None] + one.left - own[:, None]) for one, own in zip(every, parts, strict=True)
+        _spread(whole[:, None] + one.without_each_block - own[:, None])
+        for one, own in zip(every, parts, strict=True)
     ]
     spread = np.sum(within, axis=0)
     freedom = sum(len(one.dot) - 1 for one in every)
     if len(runs) >= FEWEST_RUNS:
-        of_run = np.array([np.sum([one.parts for one in run], axis=0) for run in runs]).T
+        of_run = np.array([np.sum([one.noise_and_signal for one in run], axis=0) for run in runs]).T
         # Left out of a mean: a sum over fewer runs would be another number.
         between = _spread((whole[:, None] - of_run) * len(runs) / (len(runs) - 1))
         if between[0] > spread[0]:
@@ -70,4 +71,4 @@ def _estimate(whole: Floats, spread: Floats, freedom: int) -> Estimate:
     if signal - of_signal <= 0 or not isfinite(reach):
         return Estimate(None, noise / (signal + of_signal))
     value = noise / signal
-    return estimated(NoiseScale(value, value * exp(-reach), value * exp(reach)))
+    return without_vague(Estimate(value, value * exp(-reach), value * exp(reach)))

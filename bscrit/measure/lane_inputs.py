@@ -8,13 +8,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from bscrit.measure.nests import map_tensors
+from bscrit.measure.nested import map_tensors
 
 Tensors = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
-class Plan:
+class PassPlan:
     """How to pass over examples."""
 
     way: str
@@ -29,7 +29,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Given:
+class LaneInputs:
     """Tensors of K lanes, [K, ...], and their batches, [K, n, ...]."""
 
     parameters: Tensors
@@ -44,21 +44,21 @@ class Given:
             first = next(iter(first.values() if isinstance(first, dict) else first))
         return first.shape[0], first.shape[1]
 
-    def of_lanes(self, first: int, last: int) -> Given:
+    def of_lanes(self, first: int, last: int) -> LaneInputs:
         def cut(tensors: Tensors) -> Tensors:
             return {name: tensor[first:last] for name, tensor in tensors.items()}
 
         batch = map_tensors(lambda tensor: tensor[first:last], self.batch)
-        return Given(cut(self.parameters), cut(self.buffers), batch)
+        return LaneInputs(cut(self.parameters), cut(self.buffers), batch)
 
-    def of_examples(self, first: int, last: int) -> Given:
-        return Given(
+    def of_examples(self, first: int, last: int) -> LaneInputs:
+        return LaneInputs(
             self.parameters, self.buffers, map_tensors(lambda tensor: tensor[:, first:last], self.batch)
         )
 
 
 @dataclass(frozen=True)
-class Found:
+class ExampleGradients:
     """What passes found, one tensor per parameter."""
 
     totals: Sequence[Tensor]
