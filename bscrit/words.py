@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp, floor, isfinite, log10
+from math import exp, floor, isclose, isfinite, log10
 
 from bscrit.estimate import Estimate
 
 NOTHING = "not identified"
+SUFFIXES = ((1e12, "tn"), (1e9, "bn"), (1e6, "M"), (1e3, "k"))
 
 
 def number(value: float, digits: int = 3) -> str:
@@ -25,23 +26,37 @@ def number(value: float, digits: int = 3) -> str:
     return f"{rounded:,.{max(places, 0)}f}"
 
 
-def compact(count: float) -> str:
-    """A count in a few characters.
+def compact(value: float, digits: int = 0) -> str:
+    """A number in a few characters: exact with commas below 100,000, then three digits and k, M, bn, tn.
 
-    >>> compact(950), compact(12345), compact(2.5e6)
-    ('950', '12.3k', '2.5M')
+    Args:
+        digits: significant ones to which it is rounded first; 0 for none.
+
+    >>> compact(0.05), compact(1024), compact(10_000), compact(131_072), compact(2.5e6), compact(1e-5)
+    ('0.05', '1,024', '10k', '131k', '2.5M', '1e-5')
+    >>> compact(47_612, 3)
+    '47,600'
     """
-    if not isfinite(count):
+    if not isfinite(value):
         return "-"
-    for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if abs(count) >= scale:
-            return f"{count / scale:.3g}{unit}"
-    return f"{count:.4g}"
+    value = float(f"{value:.{digits}g}") if digits else value
+    magnitude = abs(value)
+    if magnitude == 0:
+        return "0"
+    if magnitude >= 1e15 or magnitude < 1e-3:
+        mantissa, exponent = f"{value:.2e}".split("e")
+        return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
+    thousands = magnitude >= 1e4 and isclose(magnitude / 1e3, round(magnitude / 1e3), rel_tol=1e-9)
+    if magnitude < 99_999.5 and not thousands:
+        return f"{value:,.0f}" if magnitude >= 1e4 else f"{value:,.6g}"
+    rounded = float(f"{value:.3g}")
+    scale, suffix = next(pair for pair in SUFFIXES if abs(rounded) >= pair[0])
+    return f"{rounded / scale:.4g}{suffix}"
 
 
 def duration(seconds: float) -> str:
     """
-    >>> duration(5), duration(125), duration(7300)
+    >>> duration(5), duration(125), duration(7320)
     ('5 s', '2 min 5 s', '2 h 2 min')
     """
     whole = round(seconds)
@@ -71,7 +86,7 @@ def sizes(batch_sizes: Sequence[float], most: int = 6) -> str:
     return listed if len(batch_sizes) <= most else f"{listed} and {len(batch_sizes) - most} more"
 
 
-def interval(estimate: Estimate) -> str:
+def interval(estimate: Estimate, digits: int = 3) -> str:
     """The 95 % interval in brackets, its open ends as such; "" where there is none.
 
     >>> interval(Estimate(3.0, 2.0, 4.5)), interval(Estimate(None, 2.0))
@@ -80,24 +95,26 @@ def interval(estimate: Estimate) -> str:
     low, high = estimate.low, estimate.high
     if low is None and high is None:
         return ""
-    left = "(..." if low is None else f"[{number(low)}"
-    right = "...)" if high is None else f"{number(high)}]"
+    left = "(..." if low is None else f"[{number(low, digits)}"
+    right = "...)" if high is None else f"{number(high, digits)}]"
     return f"{left}, {right}"
 
 
-def shown(estimate: Estimate) -> str:
+def shown(estimate: Estimate, digits: int = 3) -> str:
     """A value with its interval, or the bound, or "not identified".
+
+    All have as many digits, so that a value is never printed beyond its own interval.
 
     >>> shown(Estimate(2190.6, 1902.0, 2529.0)), shown(Estimate(None, 84.0)), shown(Estimate(None))
     ('2,190 [1,900, 2,530]', 'at least 84.0', 'not identified')
     """
     if estimate.value is not None:
-        return f"{number(estimate.value)} {interval(estimate)}".rstrip()
+        return f"{number(estimate.value, digits)} {interval(estimate, digits)}".rstrip()
     if estimate.low is not None and estimate.high is not None:
-        return f"not identified {interval(estimate)}"
+        return f"not identified {interval(estimate, digits)}"
     if estimate.low is not None:
-        return f"at least {number(estimate.low)}"
-    return f"at most {number(estimate.high)}" if estimate.high is not None else NOTHING
+        return f"at least {number(estimate.low, digits)}"
+    return f"at most {number(estimate.high, digits)}" if estimate.high is not None else NOTHING
 
 
 def percent(scatter: float) -> str:
@@ -118,12 +135,12 @@ def plural(noun: str) -> str:
     return (head if head.endswith("s") else f"{head}s") + of + rest
 
 
-def counted(count: int, noun: str) -> str:
+def counted(count: float, noun: str) -> str:
     """
-    >>> counted(1, "run"), counted(3, "batch size")
-    ('1 run', '3 batch sizes')
+    >>> counted(1, "run"), counted(3, "batch size"), counted(1200, "step")
+    ('1 run', '3 batch sizes', '1,200 steps')
     """
-    return f"{count} {noun if count == 1 else plural(noun)}"
+    return f"{count:,.0f} {noun if count == 1 else plural(noun)}"
 
 
 def scale_name(metric: str) -> str:

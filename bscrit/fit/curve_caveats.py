@@ -13,7 +13,7 @@ from bscrit.fit.findings import Findings
 from bscrit.fit.likelihood import Sample
 from bscrit.fit.result import Caveat
 from bscrit.fit.surface import Surface
-from bscrit.words import counted, interval, number, percent, size
+from bscrit.words import counted, interval, number, percent, shown, size
 
 WIDE = 4.0  # ratio of the interval's ends
 SIGNIFICANT = 0.01
@@ -111,8 +111,8 @@ def knee_shape(f: Findings) -> Iterator[Caveat]:
     sharper, softer = (q["low"] or 0) > 1, q["high"] is not None and q["high"] < 1
     if sharper or softer:
         text = (
-            f"the knee is {'sharper' if sharper else 'softer'} than a hyperbola: q = {number(q['value'], 2)}"
-            f" {interval(Estimate(q['value'], q['low'], q['high']))}, not 1"
+            f"the knee is {'sharper' if sharper else 'softer'} than a hyperbola:"
+            f" q = {shown(Estimate(**q), 2)}, not 1"
         )
         hint = (
             "read B_crit as where the knee is; take steps between batch sizes from the points, not the curve"

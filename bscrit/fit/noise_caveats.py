@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bscrit.fit.result import Caveat, NoiseComparison
-from bscrit.words import interval, number, scale_name
+from bscrit.words import number, scale_name, shown
 
 ADAPTIVE = ("adam", "adamw")
 
@@ -41,8 +41,7 @@ def euclidean_noise(f: Compared) -> Iterator[Caveat]:
 def noise_disagrees(f: Compared) -> Iterator[Caveat]:
     for one in f.comparisons:
         if one.verdict == "differs" and one.ratio.value is not None:
-            ratio = f"{number(one.ratio.value, 2)} {interval(one.ratio)}".rstrip()
-            text = f"{scale_name(one.metric)} is {ratio} of B_crit"
+            text = f"{scale_name(one.metric)} is {shown(one.ratio, 2)} of B_crit"
             hint = "take batch sizes from B_crit; the noise scale alone would mislead here"
             yield Caveat("noise-disagrees", text, hint)
 

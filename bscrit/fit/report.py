@@ -11,7 +11,7 @@ from bscrit.crossing import Crossing
 from bscrit.estimate import Estimate
 from bscrit.fit.noise import report as noise_report
 from bscrit.fit.result import Fit, NoiseComparison, Point, SweepRuns
-from bscrit.words import NOTHING, interval, number, plural, scale_name, shown, size
+from bscrit.words import NOTHING, number, plural, scale_name, shown, size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -136,8 +136,7 @@ def _shape(fit: Fit) -> list[str]:
     parts = []
     q, without, law = (fit.diagnostics.get(name) for name in ("knee_sharpness", "leave_one_out", "power_law"))
     if fit.verdict == "identified" and q:
-        knee = f"{number(q['value'], 2)} {interval(Estimate(q['value'], q['low'], q['high']))}".rstrip()
-        parts.append(f"knee sharpness q {knee}, 1 for the hyperbola")
+        parts.append(f"knee sharpness q {shown(Estimate(**q), 2)}, 1 for the hyperbola")
     if fit.verdict == "identified" and without:
         ends = f"{number(without['low'])} to {number(without['high'])}"
         parts.append(f"B_crit is {ends} when one batch size is left out")

@@ -18,6 +18,7 @@ def map_tensors(function: Callable[..., Any], *batches: Any, keep_others: bool =
     Raises:
         TypeError: something is no tensor.
 
+    >>> import torch
     >>> map_tensors(len, {"x": torch.zeros(3, 2), "y": (torch.zeros(3),)})
     {'x': 3, 'y': (3,)}
     """

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from bscrit.fit.report import Report
 from bscrit.fit.result import Fit, Point, SweepRuns
-from bscrit.plot import words
+from bscrit.plot import labels
 from bscrit.plot.figure import Drawing, finished
 from bscrit.plot.series import censored, say_left_out, shown
 from bscrit.plot.style import GREY, SERIES, SHADE, panels, sign
@@ -31,7 +31,7 @@ def best_rate(ax: Axes, fits: Sequence[Fit], unit: str, runs: SweepRuns | None =
     unstable = runs.least_diverged if runs else {}
     xspan = limits([*sizes, *unstable], least=1.4)
     yspan = limits([*(point.lr for point in points if point.lr), *unstable.values()], least=1.5)
-    batch_axis(ax.xaxis, sorted({*sizes, *unstable}), words.batch_size(unit), xspan)
+    batch_axis(ax.xaxis, sorted({*sizes, *unstable}), labels.batch_size(unit), xspan)
     log_axis(ax.yaxis, "Best learning rate", yspan)
     if unstable:
         x, y = list(unstable), list(unstable.values())
@@ -44,7 +44,12 @@ def best_rate(ax: Axes, fits: Sequence[Fit], unit: str, runs: SweepRuns | None =
         mine = tuned(fit)
         batch, lr = [point.batch_size for point in mine], [point.lr or 0.0 for point in mine]
         size = 4 + 1.2 * (len(drawn) - 1 - index)  # so that equal rates of several targets can all be seen
-        look: dict[str, Any] = {"marker": marker, "ms": size, "color": colour, "label": words.name(fit, fits)}
+        look: dict[str, Any] = {
+            "marker": marker,
+            "ms": size,
+            "color": colour,
+            "label": labels.name(fit, fits),
+        }
         ax.plot(batch, lr, lw=0.7, **look)
     if runs and runs.rate_law:
         batch_sizes = np.geomspace(*xspan, 200)

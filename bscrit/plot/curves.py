@@ -12,11 +12,12 @@ from matplotlib.figure import Figure
 from bscrit.curve import Curve, Floats
 from bscrit.fit.report import Report
 from bscrit.fit.result import Fit, TunedRun
-from bscrit.plot import words
+from bscrit.plot import labels
 from bscrit.plot.figure import Drawing, finished
 from bscrit.plot.series import censored
 from bscrit.plot.style import DOUBLE, GREY, batch_colours, panels, sign
-from bscrit.plot.ticks import limits, log_axis, plain
+from bscrit.plot.ticks import limits, log_axis
+from bscrit.words import compact
 
 MOST_POINTS = 2000
 
@@ -36,7 +37,7 @@ def curves(
     kept = [(run.batch_size, _thinned(run.curve)) for run in runs]
     xspan = limits((x for _, curve in kept for x in getattr(curve, against).tolist()), pad=0.02, least=1.02)
     goals = sorted({fit.target for fit in fits if fit.target is not None}, reverse=True)
-    log_axis(ax.xaxis, "Optimizer steps" if against == "steps" else words.examples(unit), xspan)
+    log_axis(ax.xaxis, "Optimizer steps" if against == "steps" else labels.examples(unit), xspan)
     _loss_axis(ax, [curve.loss for _, curve in kept if len(curve)], goals)
     colours = batch_colours([run.batch_size for run in runs])
     for batch_size, curve in kept:
@@ -53,7 +54,7 @@ def curves(
                     x, fit.target, "o", ms=4.5, mfc=face, mec="white", mew=0.6, zorder=4, label="_crossing"
                 )
     if goals:
-        named = ("target " if len(goals) == 1 else "targets ") + ", ".join(map(plain, goals))
+        named = ("target " if len(goals) == 1 else "targets ") + ", ".join(map(compact, goals))
         sign(ax, named, linestyle=(0, (4, 2)), linewidth=0.7)
         sign(ax, "crossing", marker="o", markersize=4.5, markeredgecolor="white")
 

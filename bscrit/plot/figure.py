@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from bscrit.fit.report import Report
 from bscrit.fit.result import NoiseAlong
-from bscrit.plot import words
+from bscrit.plot import labels
 from bscrit.plot.style import DOUBLE, batch_bar, legend, panels
 
 
@@ -30,7 +30,7 @@ class Drawing:
 def finished(axes: Sequence[Axes], report: Report | None = None) -> Figure:
     """The figure with its legend, and with the colour bar of the batch sizes where `report` is given."""
     if report is not None and report.runs is not None:
-        batch_bar(axes, report.runs.batch_sizes, words.batch_size(report.unit))
+        batch_bar(axes, report.runs.batch_sizes, labels.batch_size(report.unit))
     legend(axes)
     figure = axes[0].figure
     assert isinstance(figure, Figure)

@@ -19,11 +19,12 @@ from bscrit.curve import Floats
 from bscrit.estimate import Estimate
 from bscrit.fit.report import Report
 from bscrit.fit.result import Fit
-from bscrit.plot import words
+from bscrit.plot import labels
 from bscrit.plot.figure import Drawing, finished, lacks_points
 from bscrit.plot.series import Frame, batch_sizes, draw_series, explain, reach, shown, steps_at
 from bscrit.plot.style import FAINT, GREY, SERIES, panels, sign
-from bscrit.plot.ticks import limits, log_axis, plain, ticks_at
+from bscrit.plot.ticks import limits, log_axis, ticks_at
+from bscrit.words import compact
 
 DIAGONALS = 10
 MOST_FORECASTS = 3
@@ -47,7 +48,7 @@ def frontier(ax: Axes, fits: Sequence[Fit], unit: str) -> None:
     xspan = limits(steps, pad=0.1)
     yspan = limits((b * s for b, s in zip(batch, steps, strict=True)), pad=0.1)
     log_axis(ax.xaxis, "Optimizer steps", xspan)
-    log_axis(ax.yaxis, words.examples(unit), yspan)
+    log_axis(ax.yaxis, labels.examples(unit), yspan)
     _diagonals(ax, batch_sizes(drawn), unit)
     arrow = min(xspan[1] / xspan[0], yspan[1] / yspan[0]) ** 0.09
     beyond = np.geomspace(yspan[0] / xspan[1], yspan[1] / xspan[0], 400)
@@ -59,7 +60,7 @@ def frontier(ax: Axes, fits: Sequence[Fit], unit: str) -> None:
         _explain(
             ax,
             list(told.values()),
-            "" if len(drawn) <= MOST_FORECASTS else words.name(drawn[max(told)], fits),
+            "" if len(drawn) <= MOST_FORECASTS else labels.name(drawn[max(told)], fits),
         )
     explain(ax, drawn, len(fits) - len(drawn))
 
@@ -99,13 +100,15 @@ def _predicted(ax: Axes, told: _Told, colour: str, batch: Floats) -> None:
 
 def _explain(ax: Axes, told: Sequence[_Told], only: str) -> None:
     """One line for all forecasts; `only` names the fit that it is for, where others have none drawn."""
-    whence = dict.fromkeys(f"{words.scale(one.metric)} at batch size {plain(one.batch_size)}" for one in told)
+    whence = dict.fromkeys(
+        f"{labels.scale(one.metric)} at batch size {compact(one.batch_size)}" for one in told
+    )
     errors = [one.error for one in told if one.error.value is not None]
     said = ", ".join(f"{error.value:.2g}" for error in errors)
     if len(errors) == 1 and errors[0].low is not None and errors[0].high is not None:
         said += f" ({errors[0].low:.2g}–{errors[0].high:.2g})"
     label = f"predicted from {', '.join(whence)} alone"
-    label += f": {words.B_CRIT} {said} times the fitted one" if errors else ""
+    label += f": {labels.B_CRIT} {said} times the fitted one" if errors else ""
     label += f" (drawn for {only} only)" if only else ""
     sign(ax, label, marker="d", markersize=6, markerfacecolor="white", **PREDICTED)
 
@@ -134,7 +137,7 @@ def _diagonals(ax: Axes, sizes: Sequence[float], unit: str) -> None:
     for axis, leaving in ((above.xaxis, leaving_above), (beside.yaxis, leaving_right)):
         ticks_at(axis, leaving)
         axis.set_tick_params(which="both", length=0, colors=GREY, pad=1.5)
-    above.set_xlabel(words.batch_size(unit), color=GREY, fontsize=7)
+    above.set_xlabel(labels.batch_size(unit), color=GREY, fontsize=7)
     for edge in (*above.spines.values(), *beside.spines.values()):
         edge.set_color(FAINT)
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from bscrit.fit.report import Report
 from bscrit.fit.result import Fit, NoiseAlong, NoisePoint
-from bscrit.plot import words
+from bscrit.plot import labels
 from bscrit.plot.figure import Drawing, by_metric, lacks_noise
 from bscrit.plot.scales import (
     MOST_INTERVALS,
@@ -40,7 +40,7 @@ def noise(ax: Axes, along: NoiseAlong, fits: Sequence[Fit], unit: str) -> None:
     tall = heights([*(one.scale for one in every), *(fit.b_crit for fit in drawn if fit.b_crit.value)])
     log_axis(ax.xaxis, "Optimizer steps", limits([one.steps for one in every], pad=0.03))
     log_axis(
-        ax.yaxis, f"Noise scale {words.scale(along.metric)} ({words.plural(unit)})", limits(tall, least=1.5)
+        ax.yaxis, f"Noise scale {labels.scale(along.metric)} ({labels.plural(unit)})", limits(tall, least=1.5)
     )
     colours = batch_colours(list(windows))
     few = sum(map(bool, windows.values())) <= MOST_INTERVALS
@@ -51,7 +51,7 @@ def noise(ax: Axes, along: NoiseAlong, fits: Sequence[Fit], unit: str) -> None:
         for one in frozen[size]:
             draw_frozen(ax, one.steps, one.scale, colours(size))
     for index, fit in enumerate(drawn):
-        _critical(ax, fit, SERIES[index], f"{words.name(fit, fits)}: {words.b_crit(fit, unit)}")
+        _critical(ax, fit, SERIES[index], f"{labels.name(fit, fits)}: {labels.b_crit(fit, unit)}")
     fresh = [one for group in frozen.values() for one in group]
     explain_scales(ax, [one for group in windows.values() for one in group], fresh, intervals=few)
     say_left_out(ax, "fits", len(fits) - len(drawn))

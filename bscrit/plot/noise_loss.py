@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from bscrit.fit.report import Report
 from bscrit.fit.result import Fit, FrozenScale, Growth, NoiseAlong, NoisePoint
-from bscrit.plot import words
+from bscrit.plot import labels
 from bscrit.plot.figure import Drawing, by_metric, lacks_noise
 from bscrit.plot.scales import (
     MOST_INTERVALS,
@@ -28,6 +28,7 @@ from bscrit.plot.scales import (
 from bscrit.plot.series import say_left_out, shown
 from bscrit.plot.style import SERIES, batch_colours
 from bscrit.plot.ticks import limits, log_axis
+from bscrit.words import compact
 
 
 def noise_loss(ax: Axes, along: NoiseAlong, fits: Sequence[Fit], unit: str) -> None:
@@ -46,7 +47,7 @@ def noise_loss(ax: Axes, along: NoiseAlong, fits: Sequence[Fit], unit: str) -> N
     law = next((one.growth for one in reversed(compared) if one.growth), None)
     drawn = shown(fits)
     every = [one for group in windows.values() for one in group]
-    _axes(ax, every, frozen, drawn, f"Noise scale {words.scale(metric)} ({words.plural(unit)})")
+    _axes(ax, every, frozen, drawn, f"Noise scale {labels.scale(metric)} ({labels.plural(unit)})")
     colours = batch_colours(list(windows))
     few = sum(map(bool, windows.values())) <= MOST_INTERVALS
     for size, found in windows.items():
@@ -56,7 +57,7 @@ def noise_loss(ax: Axes, along: NoiseAlong, fits: Sequence[Fit], unit: str) -> N
     for one in frozen:
         draw_frozen(ax, one.loss, one.scale, "black")
     for index, fit in enumerate(drawn):
-        _critical(ax, fit, SERIES[index], f"{words.name(fit, fits)}: {words.b_crit(fit, unit)}")
+        _critical(ax, fit, SERIES[index], f"{labels.name(fit, fits)}: {labels.b_crit(fit, unit)}")
     if law is not None:
         _growth(ax, law, metric)
     explain_scales(ax, every, frozen, intervals=few)
@@ -105,10 +106,10 @@ def _critical(ax: Axes, fit: Fit, look: tuple[str, str], label: str) -> None:
 def _growth(ax: Axes, law: Growth, metric: str) -> None:
     at = np.geomspace(law.high_loss, law.low_loss, 50)
     exponent = law.exponent
-    said = words.rounded(exponent.value or 0.0)
+    said = compact(exponent.value or 0.0, labels.DIGITS)
     if exponent.low is not None and exponent.high is not None:
-        said += f" ({words.rounded(exponent.low)} to {words.rounded(exponent.high)})"
-    label = f"{words.scale(metric)} in proportion to 1/loss$^a$, a = {said}"
+        said += f" ({compact(exponent.low, labels.DIGITS)} to {compact(exponent.high, labels.DIGITS)})"
+    label = f"{labels.scale(metric)} in proportion to 1/loss$^a$, a = {said}"
     height = law.at_one * at ** -(exponent.value or 0.0)
     ax.plot(at, height, color="black", lw=1.3, ls=(0, (1, 1)), zorder=3.2, label=label)
 

@@ -12,7 +12,7 @@ from matplotlib.patches import Rectangle
 
 from bscrit.fit.report import Report
 from bscrit.fit.result import Attempt, Point
-from bscrit.plot import words
+from bscrit.plot import labels
 from bscrit.plot.figure import Drawing, finished
 from bscrit.plot.series import censored, say_left_out
 from bscrit.plot.style import COLUMNS, DOUBLE, SHADE, UP_ARROW, batch_colours, panels, sign
@@ -123,7 +123,7 @@ def _figure(report: Report) -> Figure:
     axes = panels(count, width=DOUBLE if count > 1 else 4.2, height=2.7)
     for ax, (target, each) in zip(axes, attempts.items(), strict=False):
         rates(ax, each, [point for fit in report.fits if fit.target == target for point in fit.points])
-        ax.set_title(words.goal(target))
+        ax.set_title(labels.goal(target))
     for index, ax in enumerate(axes):
         if index % COLUMNS:
             ax.set_ylabel("")

@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 
 from bscrit.curve import Floats
 from bscrit.fit.result import Fit, Point
+from bscrit.plot.labels import B_CRIT, b_crit, name
 from bscrit.plot.style import FAINT, GREY, MOST, SERIES, sign
-from bscrit.plot.words import B_CRIT, b_crit, name
 
 SET_ASIDE = 0.5
 Place = Callable[[Floats, Floats], tuple[Floats, Floats]]

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from bscrit.curve import Floats
 from bscrit.fit.report import Report
 from bscrit.fit.result import Fit
-from bscrit.plot import words
+from bscrit.plot import labels
 from bscrit.plot.figure import Drawing, finished, lacks_points
 from bscrit.plot.series import Frame, batch_sizes, critical_point, draw_series, explain, reach, shown
 from bscrit.plot.style import SERIES, panels, sign
@@ -34,7 +34,7 @@ def steps(ax: Axes, fits: Sequence[Fit], unit: str, cbs_20: bool = False) -> Non
     if cbs_20:
         sizes += [fit.cbs_20.value for fit in drawn if fit.cbs_20.value is not None]
     xspan, yspan = limits(sizes, least=1.4), limits(heights, least=1.3)
-    batch_axis(ax.xaxis, batch_sizes(drawn), words.batch_size(unit), xspan)
+    batch_axis(ax.xaxis, batch_sizes(drawn), labels.batch_size(unit), xspan)
     log_axis(ax.yaxis, "Optimizer steps to target", yspan)
     asymptotes = len(drawn) <= MOST_ASYMPTOTES
     frame = Frame(_place, np.geomspace(*xspan, 400), (yspan[1] / yspan[0]) ** 0.07)

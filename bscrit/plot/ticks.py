@@ -1,8 +1,4 @@
-"""Logarithmic axes that can be read: plain numbers, as many as fit, at the batch sizes that were tried.
-
->>> [plain(value) for value in (0.05, 64, 1024, 10_000, 131_072, 2e6, 3e9, 1e-5)]
-['0.05', '64', '1,024', '10k', '131k', '2M', '3bn', '1e-5']
-"""
+"""Logarithmic axes that can be read: plain numbers, as many as fit, at the batch sizes that were tried."""
 
 from __future__ import annotations
 
@@ -16,27 +12,11 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.ticker import FixedLocator, FuncFormatter, Locator, LogLocator, MaxNLocator, NullFormatter
 
 from bscrit.curve import Floats
+from bscrit.words import compact
 
 MOST_TICKS = 8
 MANTISSAS = ((1, 2, 5), (1, 3), (1,))
 EDGE = 1e-9  # a batch size at the very end of an axis is on it, whatever the rounding of its limit
-SUFFIXES = ((1e12, "tn"), (1e9, "bn"), (1e6, "M"), (1e3, "k"))
-
-
-def plain(value: float) -> str:
-    """A number as people write it: exact with commas below 100,000, then three digits and k, M, bn, tn."""
-    size = abs(value)
-    if size == 0:
-        return "0"
-    if size >= 1e15 or size < 1e-3:
-        mantissa, exponent = f"{value:.2e}".split("e")
-        return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
-    thousands = size >= 1e4 and math.isclose(size / 1e3, round(size / 1e3), rel_tol=1e-9)
-    if size < 99_999.5 and not thousands:
-        return f"{value:,.0f}" if size >= 1e4 else f"{value:,.6g}"
-    rounded = float(f"{value:.3g}")
-    scale, suffix = next(pair for pair in SUFFIXES if abs(rounded) >= pair[0])
-    return f"{rounded / scale:.4g}{suffix}"
 
 
 def limits(values: Iterable[float], pad: float = 0.07, least: float = 1.15) -> tuple[float, float]:
@@ -139,7 +119,7 @@ def _logarithmic(axis: Axis, label: str, span: tuple[float, float]) -> None:
 
 
 def _plain_labels(axis: Axis) -> None:
-    axis.set_major_formatter(FuncFormatter(lambda value, _: plain(value)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
     axis.set_minor_formatter(NullFormatter())
 
 
@@ -179,7 +159,7 @@ def _fits(ticks: Sequence[float], axis: Axis, vmin: float, vmax: float) -> bool:
     room: Floats = np.diff(place)
     if not horizontal:
         return bool((room >= 1.35 * font).all())
-    width = np.array([_width(plain(tick), font) for tick in ticks])
+    width = np.array([_width(compact(tick), font) for tick in ticks])
     return bool((room >= (width[1:] + width[:-1]) / 2 + 0.7 * font).all())
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from bscrit.errors import UserError
 from bscrit.preflight import Preflight
 from bscrit.spec.training import Sgd
-from bscrit.words import plural
+from bscrit.words import counted, plural
 
 if TYPE_CHECKING:
     from bscrit.spec import Spec
@@ -101,7 +101,7 @@ def _budget_errors(spec: Spec) -> Iterator[UserError]:
         steps, budget = schedule.warmup_at(long[0]), spec.max_steps_at(long[0])
         yield UserError(
             source.where("schedule", warmup),
-            f"is {_plural(steps)} at batch size {long[0]}, where the budget is {_plural(budget)}",
+            f"is {counted(steps, 'step')} at batch size {long[0]}, where the budget is {counted(budget, 'step')}",
             "shorten the warm-up, or raise [sweep] max_examples"
             + (" and max_steps" if sweep.max_steps is not None else ""),
         )
@@ -110,7 +110,7 @@ def _budget_errors(spec: Spec) -> Iterator[UserError]:
         steps, end = schedule.warmup_at(short[0]), schedule.horizon_at(short[0])
         yield UserError(
             source.where("schedule", horizon),
-            f"is {_plural(end)} at batch size {short[0]}, where the warm-up is {_plural(steps)}",
+            f"is {counted(end, 'step')} at batch size {short[0]}, where the warm-up is {counted(steps, 'step')}",
             "the horizon includes the warm-up: make it longer, or the warm-up shorter",
         )
 
@@ -187,7 +187,7 @@ def _warnings(spec: Spec, facts: Preflight) -> Iterator[str]:
     dead = [s for s in spec.candidates(facts.examples) if schedule.horizon_at(s) < spec.max_steps_at(s)]
     if dead and getattr(schedule, "final", 1.0) == 0:
         where = source.where("schedule", _declared(spec, "horizon"))
-        end = _plural(schedule.horizon_at(dead[0]))
+        end = counted(schedule.horizon_at(dead[0]), "step")
         yield f"{where}: the rate is 0 from there on: at batch size {dead[0]} nothing is learnt after {end}"
 
 
@@ -200,10 +200,6 @@ def _declared(spec: Spec, length: str) -> str:
 def _some(items: list[str]) -> str:
     more = f" and {len(items) - 1} more" if len(items) > 1 else ""
     return f"{items[0]}{more}"
-
-
-def _plural(steps: float) -> str:
-    return f"{steps:g} step" if steps == 1 else f"{steps:,.0f} steps"
 
 
 FEWEST = 3  # batch sizes that identify a B_crit

@@ -16,6 +16,7 @@ from bscrit.tables.columns import Columns
 from bscrit.tables.keys import Group, Keys, labels, read_keys
 from bscrit.tables.numerals import Flags, parse_number, read_flags
 from bscrit.tables.sheet import Sheet
+from bscrit.words import counted
 
 STATUS = {
     "reached": "reached finished completed complete done success succeeded converged ok pass passed met",
@@ -130,7 +131,7 @@ def left_out(sheet: Sheet, rows: Flags, why: str) -> list[str]:
         return []
     places = [place.removeprefix(f"{sheet.name}, ") for place in sheet.places(np.flatnonzero(rows)[:3])]
     more = " and others" if count > 3 else ""
-    return [f"left out {count} row{'s' * (count > 1)}: {why} ({', '.join(places)}{more})"]
+    return [f"left out {counted(count, 'row')}: {why} ({', '.join(places)}{more})"]
 
 
 def check_rates(sheet: Sheet, columns: Columns, lr: Floats) -> None:

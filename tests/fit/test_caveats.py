@@ -246,7 +246,7 @@ def test_euclidean_noise():
 
 def test_noise_disagrees():
     caveat = compared("differs")["noise-disagrees"]
-    assert "B_simple is 0.20 [0.150, 0.300] of B_crit" in caveat.text
+    assert "B_simple is 0.20 [0.15, 0.30] of B_crit" in caveat.text
     assert not caveat.serious
 
 

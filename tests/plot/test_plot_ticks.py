@@ -7,35 +7,7 @@ import pytest
 from plotted import tick_texts
 
 from bscrit.plot import style
-from bscrit.plot.ticks import batch_axis, limits, log_axis, plain
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0, "0"),
-        (1, "1"),
-        (87.5, "87.5"),
-        (1024, "1,024"),
-        (9_999, "9,999"),
-        (10_000, "10k"),
-        (16_384, "16,384"),
-        (99_999, "99,999"),
-        (99_999.9, "100k"),
-        (131_072, "131k"),
-        (999_900, "1M"),
-        (1_048_576, "1.05M"),
-        (2e9, "2bn"),
-        (3e12, "3tn"),
-        (1e15, "1e15"),
-        (2.5e16, "2.5e16"),
-        (0.05, "0.05"),
-        (0.001, "0.001"),
-        (3e-5, "3e-5"),
-    ],
-)
-def test_numbers_are_written_plainly(value: float, text: str) -> None:
-    assert plain(value) == text
+from bscrit.plot.ticks import batch_axis, limits, log_axis
 
 
 def test_limits_hold_the_values_with_a_margin_in_ln() -> None:

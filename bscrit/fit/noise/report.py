@@ -8,7 +8,7 @@ from typing import Any
 
 from bscrit.estimate import Estimate
 from bscrit.fit.result import Fit, NoiseComparison, NoiseWindows
-from bscrit.words import counted, interval, number, plural, scale_name, shown, size, sizes
+from bscrit.words import counted, number, plural, scale_name, shown, size, sizes
 
 UNRESOLVED = "not resolved"
 NO_FIT = "there is no B_crit to compare with: `bscrit fit TABLE --noise noise.csv` sets both side by side"
@@ -90,11 +90,7 @@ def _comparison(one: NoiseComparison, unit: str) -> list[str]:
             lines.append(f"{'':<9} {one.text}")
     if one.forecast is not None:
         told = one.forecast
-        error = (
-            f", {number(told.error.value, 2)} {interval(told.error)}".rstrip() + " of the measured one"
-            if told.error.value is not None
-            else ""
-        )
+        error = f", {shown(told.error, 2)} of the measured one" if told.error.value is not None else ""
         lines += [
             f"{'forecast':<9} B_crit {_said(told.b_crit, unit)}{error}: from {name} at batch size"
             f" {size(told.batch_size)} alone",
@@ -103,7 +99,7 @@ def _comparison(one: NoiseComparison, unit: str) -> list[str]:
     if one.growth is not None:
         law = one.growth
         lines.append(
-            f"{'growth':<9} {name} ~ loss^-a, a = {number(law.exponent.value or 0.0)} {interval(law.exponent)},"
+            f"{'growth':<9} {name} ~ loss^-a, a = {shown(law.exponent)},"
             f" loss {number(law.high_loss)} to {number(law.low_loss)}"
         )
     lines += [

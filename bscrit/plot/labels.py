@@ -1,21 +1,21 @@
-"""What the figures say in words: names of fits, B_crit with its interval, units."""
+"""Texts of figures: names of fits, B_crit with its interval, units."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bscrit import words as units
+from bscrit import words
 from bscrit.estimate import Estimate
 from bscrit.fit.result import Fit
-from bscrit.plot.ticks import plain
+from bscrit.words import compact, scale_name
 
 B_CRIT = "$B_{crit}$"
-SCALES = {"identity": "$B_{simple}$", "hessian": "$B_{noise}$", "adam": "$B_{adam}$"}
+DIGITS = 3
 
 
 def plural(unit: str) -> str:
     """The unit for many, safe to typeset; a long one is cut."""
-    return safe(units.plural(unit), 36)
+    return safe(words.plural(unit), 36)
 
 
 def batch_size(unit: str) -> str:
@@ -46,34 +46,30 @@ def name(fit: Fit, fits: Sequence[Fit]) -> str:
 
 
 def goal(target: float) -> str:
-    return f"target {plain(target)}"
+    return f"target {compact(target)}"
 
 
 def b_crit(fit: Fit, unit: str) -> str:
     """B_crit with its 95 % interval, or the bound that the data give, or that they give none."""
     estimate, units = fit.b_crit, plural(unit)
     if estimate.value is not None:
-        return f"{B_CRIT} = {rounded(estimate.value)}{_interval(estimate)} {units}"
+        return f"{B_CRIT} = {compact(estimate.value, DIGITS)}{_interval(estimate)} {units}"
     if fit.verdict == "lower bound" and estimate.low is not None:
-        return f"{B_CRIT} at least {rounded(estimate.low)} {units}"
+        return f"{B_CRIT} at least {compact(estimate.low, DIGITS)} {units}"
     if fit.verdict == "upper bound" and estimate.high is not None:
-        return f"{B_CRIT} at most {rounded(estimate.high)} {units}"
+        return f"{B_CRIT} at most {compact(estimate.high, DIGITS)} {units}"
     return f"{B_CRIT} not identified"
 
 
 def scale(metric: str) -> str:
-    """What the noise scale of a metric is called."""
-    return SCALES.get(metric, safe(f"B_{metric}"))
-
-
-def rounded(value: float) -> str:
-    """Three significant digits."""
-    return plain(float(f"{value:.3g}"))
+    """The name of a metric's noise scale, typeset."""
+    letter, _, index = scale_name(metric).partition("_")
+    return f"${letter}_{{{index}}}$" if index.isalpha() else safe(f"{letter}_{index}")
 
 
 def _interval(estimate: Estimate) -> str:
     if estimate.low is not None and estimate.high is not None:
-        return f" ({rounded(estimate.low)}–{rounded(estimate.high)})"
+        return f" ({compact(estimate.low, DIGITS)}–{compact(estimate.high, DIGITS)})"
     if estimate.low is not None:
-        return f" (at least {rounded(estimate.low)})"
-    return f" (at most {rounded(estimate.high)})" if estimate.high is not None else ""
+        return f" (at least {compact(estimate.low, DIGITS)})"
+    return f" (at most {compact(estimate.high, DIGITS)})" if estimate.high is not None else ""
