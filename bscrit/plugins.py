@@ -1,15 +1,17 @@
-"""Names of what can be plugged in, and whether a name can be found, without importing what it names."""
+"""Names of what can be plugged in: workloads and executors; a name is checked without importing what it names."""
 
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.machinery
 import importlib.metadata
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from bscrit.errors import nearest
+from bscrit.errors import UserError, nearest
 
 BUILT_IN_WORKLOADS = {
     "classifier": "bscrit.workloads.classifier:Classifier",
@@ -18,14 +20,39 @@ BUILT_IN_WORKLOADS = {
     "quadratic": "bscrit.workloads.quadratic:Quadratic",
 }
 """Module and class of each."""
-WORKLOADS_GROUP = "bscrit.workloads"
+BUILT_IN_EXECUTORS = {"local": "bscrit.sweep.executors.local:Local"}
+WORKLOADS = "bscrit.workloads"
 """Group of entry points under which an installed package offers its workloads."""
+EXECUTORS = "bscrit.executors"
+"""Group of entry points under which an installed package offers its executors, made from a `Compute`."""
+_BUILT_IN = {WORKLOADS: BUILT_IN_WORKLOADS, EXECUTORS: BUILT_IN_EXECUTORS}
 
 
-def workload_names() -> tuple[str, ...]:
-    """Names of the built-in workloads, then of those that installed packages provide."""
-    offered = {entry.name for entry in importlib.metadata.entry_points(group=WORKLOADS_GROUP)}
-    return (*BUILT_IN_WORKLOADS, *sorted(offered - set(BUILT_IN_WORKLOADS)))
+def offered(group: str) -> dict[str, str]:
+    """Module and attribute by name: the built-in ones, then those that installed packages provide."""
+    entries = importlib.metadata.entry_points(group=group)
+    theirs = {entry.name: entry.value for entry in sorted(entries, key=lambda entry: entry.name)}
+    return {**_BUILT_IN[group], **{name: theirs[name] for name in theirs if name not in _BUILT_IN[group]}}
+
+
+def load(group: str, use: str, where: str) -> Any:
+    """What a name leads to, imported.
+
+    Raises:
+        UserError: it cannot be imported, at this place in the spec.
+    """
+    module, _, name = offered(group).get(use, use).partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except Exception as error:
+        what = f"cannot be imported: {type(error).__name__}: {error}"
+        raise UserError(f"{where} = {use!r}", what, f"try `python -c 'import {module}'`") from error
+
+
+def executor_problem(name: str) -> tuple[str, str] | None:
+    """What is wrong with the name of an executor and the remedy; None when there is one."""
+    names = offered(EXECUTORS)
+    return None if name in names else ("is not an executor that is known", nearest(name, names))
 
 
 def workload_problem(use: str, folder: Path) -> tuple[str, str] | None:
@@ -35,11 +62,12 @@ def workload_problem(use: str, folder: Path) -> tuple[str, str] | None:
         use: a built-in name, an entry point's, or "my_module:MyWorkload".
         folder: where a module's file is looked for before the import path.
     """
-    if use in BUILT_IN_WORKLOADS or use in workload_names():
+    names = offered(WORKLOADS)
+    if use in names:
         return None
     if ":" not in use:
         own = 'or your own class as "my_module:MyWorkload"'
-        return "is not a workload that is known", f"{nearest(use, workload_names())}; {own}"
+        return "is not a workload that is known", f"{nearest(use, names)}; {own}"
     if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*", use):
         return (
             "is not of the form module:Class",
@@ -51,9 +79,9 @@ def workload_problem(use: str, folder: Path) -> tuple[str, str] | None:
         beside = sorted(path.stem for path in folder.glob("*.py"))
         remedy = nearest(module, beside) if beside else f"put {module.split('.')[-1]}.py beside the spec"
         return f"names a module {module!r} that is neither beside the spec nor installed", remedy
-    names = _top_level_names(file)
-    if names and name not in names:
-        classes = [known for known, is_class in names.items() if is_class] or list(names)
+    bound = _top_level_names(file)
+    if bound and name not in bound:
+        classes = [known for known, is_class in bound.items() if is_class] or list(bound)
         return f"names a class {name!r} that {file.name} does not define", nearest(name, classes)
     return None
 

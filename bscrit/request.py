@@ -20,7 +20,6 @@ from pydantic.dataclasses import dataclass
 from bscrit.errors import UserError
 from bscrit.files import write_text
 from bscrit.preflight import Preflight
-from bscrit.trial import Scalar
 
 T = TypeVar("T")
 STRICT = ConfigDict(extra="forbid", strict=True)
@@ -45,7 +44,7 @@ class Setup:
     execution: str
     micro_batch: int | None
     first_seed: int
-    optimizers: tuple[tuple[int, Mapping[str, Scalar]], ...]
+    optimizers: tuple[tuple[int, Mapping[str, Any]], ...]
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -190,6 +189,11 @@ def take_request(file: Path) -> Request | None:
 def write_answer(file: Path, answer: Answer) -> None:
     """Write the answer to the request of this file."""
     write_text(_answer_to(file), _ANSWER.dump_json(answer).decode())
+
+
+def is_answered(file: Path) -> bool:
+    """Whether there is an answer to the request of this file."""
+    return _answer_to(file).exists()
 
 
 def read_answer(file: Path) -> Answer:

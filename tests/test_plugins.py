@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from bscrit.plugins import BUILT_IN_WORKLOADS, workload_names, workload_problem
+from bscrit.plugins import BUILT_IN_WORKLOADS, WORKLOADS, executor_problem, offered, workload_problem
 
 CODE = "import nothing_of_this_name\nHELPER = 1\ndef make(): ...\nclass Mine: ...\nclass Other: ...\n"
 
@@ -66,7 +66,14 @@ def test_an_entry_point_of_an_installed_package_is_known(tmp_path, monkeypatch):
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[bscrit.workloads]\ntheirs = theirs_module:Theirs\n")
-    assert "theirs" not in workload_names()
+    assert "theirs" not in offered(WORKLOADS)
     monkeypatch.syspath_prepend(tmp_path)
-    assert workload_names()[-1] == "theirs"
+    assert list(offered(WORKLOADS))[-1] == "theirs"
     assert workload_problem("theirs", tmp_path) is None
+
+
+def test_an_executor_by_its_name():
+    assert executor_problem("local") is None
+    what, remedy = executor_problem("lokal")
+    assert what == "is not an executor that is known"
+    assert remedy == "did you mean 'local'? known: local"

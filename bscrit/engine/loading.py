@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
-import importlib.metadata
 import inspect
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,12 +10,12 @@ from typing import Any
 
 from bscrit.engine.workload import Workload
 from bscrit.errors import UserError, nearest
-from bscrit.plugins import BUILT_IN_WORKLOADS, WORKLOADS_GROUP
+from bscrit.plugins import BUILT_IN_WORKLOADS, WORKLOADS, load
 
 
 def load_workload(use: str, settings: Mapping[str, Any]) -> Workload:
     """An instance of the workload; the user's mistakes, in its name, settings or file, become a UserError."""
-    kind = _load_class(use)
+    kind = load(WORKLOADS, use, "[workload] use")
     _check_settings(kind, use, settings)
     where = f"[workload] use = {use!r}"
     try:
@@ -37,16 +35,6 @@ def fingerprint(use: str, workload: Workload) -> str:
         file = inspect.getsourcefile(type(workload))
         digest.update(Path(file).read_bytes() if file else b"")
     return digest.hexdigest()[:16]
-
-
-def _load_class(use: str) -> Any:
-    entries = {entry.name: entry.value for entry in importlib.metadata.entry_points(group=WORKLOADS_GROUP)}
-    module, _, name = (BUILT_IN_WORKLOADS.get(use) or entries.get(use) or use).partition(":")
-    try:
-        return getattr(importlib.import_module(module), name)
-    except Exception as error:
-        what = f"cannot be imported: {type(error).__name__}: {error}"
-        raise UserError(f"[workload] use = {use!r}", what, f"try `python -c 'import {module}'`") from error
 
 
 def _check_settings(kind: Any, use: str, settings: Mapping[str, Any]) -> None:

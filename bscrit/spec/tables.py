@@ -27,7 +27,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
-from bscrit.plugins import workload_problem
+from bscrit.plugins import executor_problem, workload_problem
 from bscrit.spec.noise import NoiseTable
 from bscrit.spec.training import Adam, AdamW, Constant, Cosine, Linear, Sgd, Table
 from bscrit.spec.values import Real, Whole, kind, refuse
@@ -230,10 +230,20 @@ def _device(device: str) -> str:
     return device
 
 
+def _executor(name: str, info: ValidationInfo) -> str:
+    problem = None if (info.context or {}).get("restored") else executor_problem(name)
+    return refuse(*problem) if problem else name
+
+
 class ComputeTable(Table):
     """Where and how the runs train; but for `dtype` it changes their cost, never their curves."""
 
-    executor: Literal["local"] = Field(default="local", description="What starts the workers: this machine.")
+    executor: Annotated[str, AfterValidator(_executor)] = Field(
+        default="local",
+        description="What starts the workers: local for processes of this machine, or the name of an executor that an "
+        "installed package provides.",
+        examples=["local"],
+    )
     workers: Annotated[int | Literal["auto"], Whole(low=1, high=1024, word="auto")] = Field(
         default="auto", description="Processes that train at the same time; auto chooses by device and cores."
     )

@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bscrit.order import Cohort
-from bscrit.paths import ResultsPaths
 from bscrit.preflight import Preflight
 from bscrit.results import is_results, read_records
 from bscrit.spec import Spec, read_spec
 from bscrit.sweep.auto import MOST
-from bscrit.sweep.executors.local import Local
+from bscrit.sweep.executors import executor_of
 from bscrit.sweep.plan import largest_cost, plan
 from bscrit.sweep.preflight import look
 from bscrit.sweep.run import check_torch, default_folder, run
@@ -51,11 +50,8 @@ def sweep(path: Path, out: Path | None, overrides: Sequence[str], dry_run: bool)
 def _dry(spec: Spec, out: Path) -> str:
     """The cohorts that the sweep would train now, and the most it can cost."""
     folder = Path(tempfile.mkdtemp(prefix="bscrit-"))
-    executor = Local(1, spec.workload.folder, ResultsPaths(folder).workers_log, spec.compute.threads)
-    try:
+    with executor_of(spec, folder, workers=1) as executor:
         facts = look(spec, folder, executor, Plain(spec, sys.stderr))
-    finally:
-        executor.close()
     shutil.rmtree(folder)  # after an error it stays: the remedy names the log in it
     assert facts is not None
     records = read_records(out) if is_results(out) else []

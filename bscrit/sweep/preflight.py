@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import itertools
+import json
 import platform
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +17,13 @@ from bscrit.files import write_json, write_text
 from bscrit.paths import ResultsPaths
 from bscrit.plugins import BUILT_IN_WORKLOADS
 from bscrit.preflight import Preflight, read_preflight
+from bscrit.request import Answer, Facts, Failed, Look, Request, Setup, take_answer, write_request
 from bscrit.spec import Spec, check
-from bscrit.sweep.executors import Answer, Executor
+from bscrit.sweep.executors import Executor
 from bscrit.sweep.view import View
 from bscrit.version import VERSION
 
-LOOKED_AT = (
-    2,
-    8,
-    32,
-    128,
-    512,
-)  # batch sizes, where the sweep chooses its own: its choices have a neighbour here
+LOOKED_AT = (2, 8, 32, 128, 512)  # where the sweep chooses its batch sizes: each has a neighbour here
 POLL_SECONDS = 0.2
 MOST_FILES = 1000
 
@@ -45,23 +41,18 @@ def look(
     before = read_preflight(file)
     view.note("looking at the workload")
     stamps = _stamps(spec)
-    request = _request(spec)
-    executor.submit({"call": "preflight", "request": request})
-    if spec.workload.use in BUILT_IN_WORKLOADS:
-        executor.prepare(request)
-    answers: list[Answer] = []
-    while not answers:
-        if interrupted():
-            return None
-        answers = executor.poll(POLL_SECONDS)
-    answer = answers[0]
-    if answer.done is None:
-        where, what, remedy = answer.error
-        raise UserError(where or "preflight", what, remedy or f"see {ResultsPaths(out).workers_log}")
-    facts = Preflight.from_dict(answer.done["facts"])
+    setup = _setup(spec)
+    answer = _answer(Look(setup), ResultsPaths(out).requests, executor, interrupted)
+    if answer is None:
+        return None
+    if isinstance(answer, Failed):
+        remedy = answer.remedy or f"see {ResultsPaths(out).workers_log}"
+        raise UserError(answer.where or "preflight", answer.what, remedy)
+    assert isinstance(answer, Facts)
+    facts = answer.preflight
     if before is not None and before.fingerprint == facts.fingerprint and before.device == facts.device:
         facts = replace(facts, backends={**facts.backends, **before.backends})
-    facts = replace(facts, request=request, stamps=stamps)
+    facts = replace(facts, request=_plain(setup), stamps=stamps)
     errors, warnings = check(spec, facts)
     if errors:
         raise UserErrors(errors)
@@ -69,11 +60,20 @@ def look(
         view.note(line)
     write_json(file, facts.to_dict())
     write_text(ResultsPaths(out).spec, spec.source.to_toml())
-    if spec.workload.use not in BUILT_IN_WORKLOADS:
-        executor.prepare(
-            request
-        )  # not before: a class of the user's may download, and two at once would collide
     return facts
+
+
+def _answer(
+    request: Request, folder: Path, executor: Executor, interrupted: Callable[[], int]
+) -> Answer | None:
+    """The answer to a request, as soon as there is a worker; None when interrupted."""
+    file, handle = write_request(folder.absolute(), request), None
+    while not interrupted():
+        if handle is None and executor.slots > 0:
+            handle = executor.submit(file)
+        if handle in executor.poll(POLL_SECONDS):
+            return take_answer(file)
+    return None
 
 
 def seen(spec: Spec, out: Path) -> Preflight | None:
@@ -85,28 +85,34 @@ def seen(spec: Spec, out: Path) -> Preflight | None:
     before = read_preflight(ResultsPaths(out).preflight)
     if before is None or spec.workload.use not in BUILT_IN_WORKLOADS:
         return None
-    same = before.request == _request(spec) and before.stamps == _stamps(spec)
+    same = before.request == _plain(_setup(spec)) and before.stamps == _stamps(spec)
     if not same or any(before.versions.get(name) != version for name, version in _versions()):
         return None
     write_text(ResultsPaths(out).spec, spec.source.to_toml())
     return None if check(spec, before)[0] else before
 
 
-def _request(spec: Spec) -> dict[str, Any]:
+def _setup(spec: Spec) -> Setup:
     sizes = spec.candidates()
     if spec.sweep.auto:
         sizes = tuple(size for size in sizes if size in LOOKED_AT) or sizes
-    return {
-        "use": spec.workload.use,
-        "settings": spec.workload.settings,
-        "device": spec.compute.device,
-        "dtype": spec.compute.dtype,
-        "lanes": spec.compute.lanes,
-        "execution": spec.compute.execution,
-        "micro_batch": spec.compute.micro_batch,
-        "first_seed": spec.sweep.first_seed,
-        "optimizers": [[size, spec.optimizer_at(size)] for size in sizes],
-    }
+    return Setup(
+        use=spec.workload.use,
+        settings=spec.workload.settings,
+        device=spec.compute.device,
+        dtype=spec.compute.dtype,
+        lanes=spec.compute.lanes,
+        execution=spec.compute.execution,
+        micro_batch=spec.compute.micro_batch,
+        first_seed=spec.sweep.first_seed,
+        optimizers=tuple((size, spec.optimizer_at(size)) for size in sizes),
+    )
+
+
+def _plain(setup: Setup) -> dict[str, Any]:
+    """As it is read back from JSON."""
+    plain: dict[str, Any] = json.loads(json.dumps(asdict(setup)))
+    return plain
 
 
 def _versions() -> Iterator[tuple[str, str]]:

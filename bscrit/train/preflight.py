@@ -20,51 +20,43 @@ from bscrit.engine.workload import Workload
 from bscrit.errors import UserError
 from bscrit.measure.nested import tensors_of
 from bscrit.preflight import Preflight
+from bscrit.request import Setup
 from bscrit.version import VERSION
 
 _LANES_TIMED = 6
 _TESTED = 64
 
 
-def preflight(request: Mapping[str, Any]) -> Preflight:
-    """Build the workload, evaluate it untrained, test micro-batches, and choose a backend per batch size.
-
-    Args:
-        request: use, settings, device, dtype, lanes, execution, micro_batch, first_seed, and optimizers: a list of
-            [batch size, resolved optimizer] pairs.
-    """
-    device = resolve_device(request["device"])
-    if request.get("execution") == "compile":
+def preflight(setup: Setup) -> Preflight:
+    """Build the workload, evaluate it untrained, test micro-batches, and choose a backend per batch size."""
+    device = resolve_device(setup.device)
+    if setup.execution == "compile":
         _compiles(device)
-    workload = load_workload(request["use"], request["settings"])
+    workload = load_workload(setup.use, setup.settings)
     try:
-        return _facts(request, workload, device)
+        return _facts(setup, workload, device)
     except UserError:
         raise
     except Exception as error:
-        where = f"[workload] use = {request['use']!r}"
+        where = f"[workload] use = {setup.use!r}"
         what = f"fails on its first batch: {type(error).__name__}: {error}"
         raise UserError(where, what) from error
 
 
-def warm_up(workload: Workload, request: Mapping[str, Any], device: str) -> None:
-    """A step and an evaluation of two lanes, after which torch has imported what it imports when it is first needed.
-
-    Args:
-        request: as in `preflight`.
-    """
-    size, optimizer = request["optimizers"][0]
-    for backend in ("loop",) if request["lanes"] == "loop" else ("loop", "vmap"):
+def warm_up(workload: Workload, setup: Setup, device: str) -> None:
+    """A step and an evaluation of two lanes, after which torch has imported what it imports when it is first needed."""
+    size, optimizer = setup.optimizers[0]
+    for backend in ("loop",) if setup.lanes == "loop" else ("loop", "vmap"):
         lanes = Lanes(
             workload,
-            seeds=[request["first_seed"]] * 2,
+            seeds=[setup.first_seed] * 2,
             lrs=[0.0, 0.0],
             batch_size=int(size),
             optimizer=optimizer,
             backend=backend,
             device=device,
-            dtype=request["dtype"],
-            micro_batch=request["micro_batch"],
+            dtype=setup.dtype,
+            micro_batch=setup.micro_batch,
             replay=Replay(workload, 0 if replayable(workload) else inf),
         )
         lanes.step(0, 0.0)
@@ -119,40 +111,40 @@ def _installed(name: str) -> str:
         return ""
 
 
-def _facts(request: Mapping[str, Any], workload: Workload, device: str) -> Preflight:
+def _facts(setup: Setup, workload: Workload, device: str) -> Preflight:
     workload.prepare(device)
-    sizes: Sequence[tuple[int, dict[str, Any]]] = [(int(b), o) for b, o in request["optimizers"]]
+    sizes: Sequence[tuple[int, Mapping[str, Any]]] = setup.optimizers
     if workload.examples is not None:
         sizes = [(size, optimizer) for size, optimizer in sizes if size <= workload.examples]
-    smallest, optimizer = sizes[0] if sizes else (1, request["optimizers"][0][1])
+    smallest, optimizer = sizes[0] if sizes else (1, setup.optimizers[0][1])
     lanes = Lanes(
         workload,
-        seeds=[request["first_seed"]],
+        seeds=[setup.first_seed],
         lrs=[0.0],
         batch_size=smallest,
         optimizer=optimizer,
         backend="loop",
         device=device,
-        dtype=request["dtype"],
+        dtype=setup.dtype,
     )
     lanes.gradients(0)
-    problems = _repeatable(workload, request["first_seed"], smallest)
+    problems = _repeatable(workload, setup.first_seed, smallest)
     backends: dict[int, str] = {}
     reasons: dict[str, list[int]] = {}
     for size, settings in sizes:
-        backends[size], reason = _backend(request, workload, device, size, settings)
+        backends[size], reason = _backend(setup, workload, device, size, settings)
         reasons.setdefault(reason, []).append(size)
     reasons.pop("", None)
     notes = [
         f"one run after the other at batch size {', '.join(map(str, at))}: {reason}"
         for reason, at in reasons.items()
     ]
-    splits, reason = _splits(workload, lanes, sizes, request["dtype"], device)
+    splits, reason = _splits(workload, lanes, sizes, setup.dtype, device)
     notes += [f"batches are never split, and no noise scale is measured: {reason}"] if reason else []
     return Preflight(
         unit=workload.unit,
         examples=workload.examples,
-        fingerprint=fingerprint(request["use"], workload),
+        fingerprint=fingerprint(setup.use, workload),
         untrained_loss=float(lanes.evaluate()[0]),
         parameters=sum(tensor[0].numel() for tensor in lanes.parameters.values()),
         splits=splits,
@@ -196,7 +188,7 @@ def _repeatable(workload: Workload, seed: int, size: int) -> list[str]:
 
 
 def _splits(
-    workload: Workload, lanes: Lanes, sizes: Sequence[tuple[int, dict[str, Any]]], dtype: str, device: str
+    workload: Workload, lanes: Lanes, sizes: Sequence[tuple[int, Mapping[str, Any]]], dtype: str, device: str
 ) -> tuple[bool, str]:
     """Whether a batch is the sum of its parts, and if not, why."""
     if not workload.sums_over_examples:
@@ -215,13 +207,13 @@ def _splits(
 
 
 def _backend(
-    request: Mapping[str, Any], workload: Workload, device: str, size: int, optimizer: Mapping[str, Any]
+    setup: Setup, workload: Workload, device: str, size: int, optimizer: Mapping[str, Any]
 ) -> tuple[str, str]:
     """The backend at one batch size, and a sentence where it is not the one that was wished for."""
-    arguments = {"dtype": request["dtype"], "device": device, "micro_batch": request["micro_batch"]}
-    if request["lanes"] == "loop":
+    arguments = {"dtype": setup.dtype, "device": device, "micro_batch": setup.micro_batch}
+    if setup.lanes == "loop":
         return "loop", ""
-    if request["lanes"] == "vmap":
+    if setup.lanes == "vmap":
         test = self_test(workload, size, optimizer, **arguments)
         return ("vmap", "") if test.ok else ("loop", _plainly(test.reason))
     choice = choose_backend(workload, size, _LANES_TIMED, optimizer=optimizer, seconds=0.15, **arguments)

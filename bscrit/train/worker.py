@@ -1,20 +1,15 @@
-"""A worker: a process that imports torch once and then trains one cohort after the other.
+"""A worker: a process that imports torch once and then carries out one request after the other.
 
-It reads requests, one JSON object a line, from standard input, and answers each with one line on standard
-output; what the workload prints goes to standard error. When its input ends, because the sweep asked it to
-leave or died, it leaves a checkpoint and goes.
+It reads paths of request files (`bscrit.request`), one a line and in JSON, from standard input. It takes the request,
+leaves its answer beside it, and says so by the same line on standard output; what the workload prints goes to standard
+error. When its input ends, because the sweep asked it to leave or died, it leaves a checkpoint and goes.
 
     python -m bscrit.train.worker --path FOLDER_OF_THE_SPEC
-    {"call": "preflight", "request": {...}}                         ->  {"facts": {...}}
-    {"call": "prepare", "request": {...}}                           ->  {"prepared": true}
-    {"call": "train", "folders": ["results/x/trials/b4-...", ...]}  ->  {"done": true, ...}
-
-For a cohort on several workers the request says which lanes are this one's, too (cohort/peers.py). The answer tells how
-fast they were (cohort/pace.py).
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -38,7 +33,20 @@ from bscrit.engine.workload import Workload
 from bscrit.errors import UserError
 from bscrit.paths import TrialPaths
 from bscrit.record import read_record
-from bscrit.request import Shard
+from bscrit.request import (
+    Answer,
+    Done,
+    Facts,
+    Failed,
+    Look,
+    Prepare,
+    Request,
+    Setup,
+    Shard,
+    Train,
+    take_request,
+    write_answer,
+)
 from bscrit.train.loop import train
 from bscrit.train.preflight import preflight, resolve_device, versions, warm_up
 
@@ -71,7 +79,7 @@ def _prepared(use: str, settings: Mapping[str, Any], device: str) -> Workload:
 
 
 def main(arguments: Sequence[str]) -> None:
-    asked, answers = _claim_streams()
+    lines, answers = _claim_streams()
     for folder in arguments[1:]:
         sys.path.insert(0, folder)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the sweep's to handle, and it tells us
@@ -79,10 +87,11 @@ def main(arguments: Sequence[str]) -> None:
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     leave = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: leave.set())
-    requests: queue.Queue[dict[str, Any] | None] = queue.Queue()
-    threading.Thread(target=_listen, args=(asked, requests, leave), daemon=True).start()
-    while not leave.is_set() and (request := requests.get()) is not None:
-        answers.write(json.dumps(_answer(request, leave)) + "\n")
+    handed: queue.Queue[str | None] = queue.Queue()
+    threading.Thread(target=_listen, args=(lines, handed, leave), daemon=True).start()
+    while not leave.is_set() and (line := handed.get()) is not None:
+        serve(Path(json.loads(line)), leave)
+        answers.write(line)
         answers.flush()
     # Threads that a workload started may never end.
     last_resort = threading.Timer(GRACE_SECONDS, os._exit, (0,))
@@ -90,61 +99,64 @@ def main(arguments: Sequence[str]) -> None:
     last_resort.start()
 
 
-def _answer(request: Mapping[str, Any], leave: threading.Event) -> dict[str, Any]:
+def serve(file: Path, leave: threading.Event) -> None:
+    """Take the request of a file and leave its answer; nothing where another worker took it."""
     try:
-        if request["call"] == "preflight":
-            return {"facts": preflight(request["request"]).to_dict()}
-        if request["call"] == "prepare":
-            return _prepare(request["request"])
-        folders, pace = [Path(folder) for folder in request["folders"]], Pace()
-        stamps = tuple(None if one is None else tuple(one) for one in request.get("stamps", ()))
-        shard = Shard(tuple(request["own"]), stamps) if "own" in request else None
-        done = run(folders, leave, shard, pace)
-        paces = [[one.lanes, one.steps, one.seconds] for one in pace.stretches]
-        return {"done": done, "paces": paces, "waits": [pace.waits.evaluations, pace.waits.seconds]}
+        request = take_request(file)
+    except UserError as error:
+        write_answer(file, Failed("user", error.what, error.where, error.remedy))
+        return
+    if request is not None:
+        write_answer(file, answer(request, leave))
+
+
+def answer(request: Request, leave: threading.Event | None = None) -> Answer:
+    """Carry out a request."""
+    try:
+        match request:
+            case Look():
+                return Facts(preflight(request.setup))
+            case Prepare():
+                _prepare(request.setup)
+                return Done()
+            case Train():
+                pace = Pace()
+                ended = run(request.folders, leave, request.shard, pace)
+                return Done(ended, pace.stretches, pace.waits)
     except UserError as error:
         traceback.print_exc()
-        return {"error": [error.where, error.what, error.remedy], "of": "user"}
+        return Failed("user", error.what, error.where, error.remedy)
     except Exception as error:
         text = traceback.format_exc()
         sys.stderr.write(text)
-        for folder in _own(request):
-            with open(TrialPaths(Path(folder)).log, "a", encoding="utf-8") as log:  # noqa: PTH123
+        for place in request.own if isinstance(request, Train) else ():
+            with TrialPaths(request.folders[place]).log.open("a", encoding="utf-8") as log:
                 log.write(text)
-        return {"error": ["", f"{type(error).__name__}: {error}", ""], "of": "trial"}
+        return Failed("trial", f"{type(error).__name__}: {error}")
 
 
-def _prepare(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Load a workload and try it, before there is anything to train on it; what is wrong with it, preflight says."""
-    try:
-        device = resolve_device(request["device"])
-        warm_up(_prepared(request["use"], request["settings"], device), request, device)
-    except Exception:
-        return {"prepared": False}
-    return {"prepared": True}
+def _prepare(setup: Setup) -> None:
+    """Load a workload and try it; what is wrong with it is for preflight to say."""
+    with contextlib.suppress(Exception):
+        device = resolve_device(setup.device)
+        warm_up(_prepared(setup.use, setup.settings, device), setup, device)
 
 
-def _own(request: Mapping[str, Any]) -> list[str]:
-    """The folders whose lanes a request trains."""
-    folders: list[str] = request.get("folders", [])
-    return [folders[place] for place in request.get("own", range(len(folders)))]
-
-
-def _listen(asked: IO[str], requests: queue.Queue[dict[str, Any] | None], leave: threading.Event) -> None:
-    for line in asked:
-        requests.put(json.loads(line))
+def _listen(lines: IO[str], handed: queue.Queue[str | None], leave: threading.Event) -> None:
+    for line in lines:
+        handed.put(line)
     leave.set()
-    requests.put(None)
+    handed.put(None)
 
 
 def _claim_streams() -> tuple[IO[str], IO[str]]:
     """Our own standard input and output, out of reach of what a workload reads and prints."""
-    asked, answers = os.fdopen(os.dup(0), encoding="utf-8"), os.fdopen(os.dup(1), "w", encoding="utf-8")
+    lines, answers = os.fdopen(os.dup(0), encoding="utf-8"), os.fdopen(os.dup(1), "w", encoding="utf-8")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
     os.dup2(2, 1)
-    return asked, answers
+    return lines, answers
 
 
 if __name__ == "__main__":

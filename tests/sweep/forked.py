@@ -1,96 +1,125 @@
-"""An executor whose requests train at the same time, each in a process that is forked from this one."""
+"""The local executor, with workers that are forked from this process instead of started anew."""
 
-import json
+import multiprocessing
 import os
-import select
 import signal
+import subprocess
 import sys
-import threading
-from contextlib import suppress
+import time
+import traceback
+from dataclasses import replace
 
 import torch
 
-from bscrit.sweep.executors import Answer
-from bscrit.sweep.executors.local import explain_exit
+from bscrit.engine.lanes import Lanes
+from bscrit.request import Done, Prepare
+from bscrit.sweep.executors import local
+from bscrit.sweep.executors.local import Local
+from bscrit.sweep.executors.warm import Warm
 from bscrit.train import worker
 
 
-class Forked:
+class Forked(Local):
     """
     Args:
-        trouble: called in the process of a request, with (number, request), before it trains; returns what is called
-            at every evaluation, or None.
+        trouble: called in the process of a request, with (number, request), before it is carried out; returns what is
+            called at every evaluation, or None.
     """
 
-    at_once = True
+    def __init__(self, monkeypatch, compute, slots, trouble):
+        self.requests, self.left = [], []
+        count, ours = multiprocessing.Value("i", 0), []
+        monkeypatch.setattr(local, "start", lambda *_: Warm(_Process(lambda: _work(count, trouble), ours)))
+        super().__init__(replace(compute, workers=slots))
 
-    def __init__(self, slots=2, trouble=lambda *_: None):
-        self.slots, self.trouble = slots, trouble
-        self.requests, self.left, self.closed = [], [], 0
-        self._children = {}
+    def _hand(self, file, job):
+        self.requests += job.parts.values()
+        super()._hand(file, job)
 
-    def submit(self, request):
-        assert len(self._children) < self.slots
-        number = len(self.requests)
-        self.requests.append(request)
-        read, write = os.pipe()
+    def cancel(self, handle):
+        self.left.append(handle)
+        super().cancel(handle)
+
+
+class _Process:
+    """What is used of a `subprocess.Popen`.
+
+    Args:
+        ours: descriptors of this process, which a child closes so that others see the end of their input.
+    """
+
+    def __init__(self, work, ours):
+        (theirs_in, stdin), (stdout, theirs_out) = os.pipe(), os.pipe()
+        ours += [stdin, stdout]
         sys.stderr.flush()
-        child = os.fork()
-        if child == 0:
-            _work(write, self.trouble(number, request), request)
-        os.close(write)
-        self._children[read] = (child, number)
-        return number
+        self.returncode, self.pid = None, os.fork()
+        if self.pid == 0:
+            try:
+                os.setsid()
+                os.dup2(theirs_in, 0)
+                os.dup2(theirs_out, 1)
+                for descriptor in (*ours, theirs_in, theirs_out):
+                    os.close(descriptor)
+                work()
+                os._exit(0)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(1)
+        os.close(theirs_in)
+        os.close(theirs_out)
+        self.stdin, self.stdout = _Stream(stdin, "wb", ours), _Stream(stdout, "rb", ours)
 
-    def prepare(self, request):
-        """There is nothing to load that this process does not have."""
+    def poll(self):
+        if self.returncode is None:
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+            self.returncode = os.waitstatus_to_exitcode(status) if ended else None
+        return self.returncode
 
-    def leave(self, number):
-        self.left.append(number)
-        os.kill(next(child for child, one in self._children.values() if one == number), signal.SIGTERM)
+    def wait(self, timeout=60.0):
+        deadline = time.monotonic() + timeout
+        while self.poll() is None:
+            if time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired("forked", timeout)
+            time.sleep(0.001)
+        return self.returncode
 
-    def poll(self, seconds):
-        answers = []
-        for read in select.select(list(self._children), [], [], seconds)[0]:
-            child, number = self._children.pop(read)
-            with os.fdopen(read) as stream:
-                text = stream.read()
-            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-            answer = json.loads(text) if text else {"error": ["", explain_exit(code), ""], "of": "worker"}
-            error = "error" in answer
-            answers.append(
-                Answer(number, error=tuple(answer["error"]), by=answer["of"])
-                if error
-                else Answer(number, done=answer)
-            )
-        return answers
+    def terminate(self):
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGTERM)
+
+
+class _Stream:
+    def __init__(self, descriptor, mode, ours):
+        self._file, self._ours = os.fdopen(descriptor, mode), ours
+        self.fileno, self.write, self.flush = self._file.fileno, self._file.write, self._file.flush
 
     def close(self):
-        self.closed += 1
-        for child, _ in self._children.values():
-            with suppress(ProcessLookupError):
-                os.kill(child, signal.SIGTERM)
-        for read, (child, _) in self._children.items():
-            os.waitpid(child, 0)
-            os.close(read)
+        if not self._file.closed:
+            self._ours.remove(self._file.fileno())
+            self._file.close()
+
+    __del__ = close
 
 
-def _work(write, trouble, request):
-    try:
-        leave = threading.Event()
-        for number in (signal.SIGINT, signal.SIGUSR2):
-            signal.signal(number, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, lambda *_: leave.set())
-        torch.set_num_threads(1)
-        if trouble is not None:
-            evaluate = worker.train.__globals__["Lanes"].evaluate
+def _work(count, trouble):
+    torch.set_num_threads(1)
+    answer, evaluate = worker.answer, Lanes.evaluate
 
-            def troubled(lanes):
-                trouble()
-                return evaluate(lanes)
+    def troubled(request, leave):
+        if isinstance(request, Prepare):
+            return Done()  # there is nothing to load that this process does not have
+        with count.get_lock():
+            number, count.value = count.value, count.value + 1
+        evaluated = trouble(number, request)
 
-            worker.train.__globals__["Lanes"].evaluate = troubled
-        with os.fdopen(write, "w") as stream:
-            stream.write(json.dumps(worker._answer(request, leave)))
-    finally:
-        os._exit(0)
+        def troubled_evaluate(lanes):
+            if evaluated is not None:
+                evaluated()
+            return evaluate(lanes)
+
+        Lanes.evaluate = troubled_evaluate
+        return answer(request, leave)
+
+    worker.answer = troubled
+    worker.main(["worker"])

@@ -1,53 +1,47 @@
 """An executor without processes: cohorts train here, and trouble comes when it is asked for."""
 
-import threading
+import sys
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 
+from bscrit.request import Answer, Request, Train, take_request, write_answer
 from bscrit.spec import parse_spec
-from bscrit.sweep.executors import Answer
 from bscrit.train import worker
 
 
 class InProcess:
-    """Runs requests at the next poll, the last one first.
+    """Carries out requests at the next poll, the last one first.
 
     Args:
         trouble: called with (number, request) before a request; an Answer stands in for it.
     """
 
-    at_once = False
-
     def __init__(
-        self, slots: int = 2, trouble: Callable[[int, dict], Answer | None] = lambda *_: None
+        self, slots: int = 2, trouble: Callable[[int, Request], Answer | None] = lambda *_: None
     ) -> None:
         self.slots = slots
         self.trouble = trouble
-        self.requests: list[dict] = []
-        self.prepared: list[dict] = []
-        self._waiting: list[int] = []
+        self.requests: list[Request] = []
+        self.waiting: list[tuple[int, Path]] = []
         self.closed = 0
 
     def submit(self, request):
-        assert len(self._waiting) < self.slots
-        self.requests.append(request)
-        self._waiting.append(len(self.requests) - 1)
-        return len(self.requests) - 1
-
-    def prepare(self, request):
-        self.prepared.append(request)
+        assert len(self.waiting) < self.slots
+        self.requests.append(take_request(request))
+        self.waiting.append((len(self.requests) - 1, request))
+        return str(request)
 
     def poll(self, seconds):  # noqa: ARG002 (answers are there at once)
-        if not self._waiting:
+        if not self.waiting:
             return []
-        number = self._waiting.pop()
+        number, file = self.waiting.pop()
         request = self.requests[number]
-        found = self.trouble(number, request)
-        if found is not None:
-            return [found]
-        answer = worker._answer(request, threading.Event())
-        if "error" in answer:
-            return [Answer(number, error=tuple(answer["error"]), by=answer["of"])]
-        return [Answer(number, done=answer)]
+        write_answer(file, self.trouble(number, request) or worker.answer(request))
+        return [str(file)]
+
+    def cancel(self, handle):
+        raise NotImplementedError
 
     def close(self):
         self.closed += 1
@@ -56,10 +50,27 @@ class InProcess:
     def trained(self):
         """Names of the folders of each cohort that was submitted."""
         return [
-            [folder.rpartition("/")[2] for folder in request["folders"]]
+            [folder.name for folder in request.folders]
             for request in self.requests
-            if request["call"] == "train"
+            if isinstance(request, Train)
         ]
+
+
+def offer(monkeypatch, folder, **executors):
+    """Offer executors as an installed package does: each by its name, called with a `Compute`."""
+    info = folder / "site" / "theirs-1.0.dist-info"
+    info.mkdir(parents=True, exist_ok=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    lines = [f"{name} = their_executors:{name}" for name in executors]
+    (info / "entry_points.txt").write_text("\n".join(["[bscrit.executors]", *lines]) + "\n")
+    monkeypatch.setitem(sys.modules, "their_executors", SimpleNamespace(**executors))
+    monkeypatch.syspath_prepend(folder / "site")
+
+
+def on(spec, executor):
+    """The spec on another executor."""
+    compute = spec.compute.model_copy(update={"executor": executor})
+    return spec.model_copy(update={"compute": compute})
 
 
 class Silent:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from inprocess import InProcess, Silent, small_spec
+from inprocess import InProcess, Silent, offer, small_spec
 from planned import GRID, PROBLEM, RULE
 from simulated import FACTS, Quadratic, disturbed, make_spec, sweep, train
 
@@ -18,7 +18,6 @@ from bscrit.spec import parse_spec
 from bscrit.spec.errors import Source
 from bscrit.sweep import auto as module
 from bscrit.sweep import command
-from bscrit.sweep import drive as drive_module
 from bscrit.sweep.auto import FEWEST, MOST, active, choose
 from bscrit.sweep.drive import drive
 from bscrit.sweep.plan import largest_cost, plan, with_backend
@@ -262,11 +261,11 @@ def test_batch_sizes_whose_warm_up_does_not_fit_are_no_candidates():
 @pytest.mark.parametrize("examples", [None, 40])
 def test_the_command_sweeps_reports_and_has_nothing_left_to_do(tmp_path, monkeypatch, examples):
     """From the look at the workload to the fit, with the real trainer in this process."""
-    monkeypatch.setattr(drive_module, "Local", lambda *_: InProcess())
+    offer(monkeypatch, tmp_path, mock=lambda _: InProcess())
     sweep = {"batch_sizes": "auto", "precision": 0.9, "targets": [0.1], "max_steps": 4000}
     if examples:
         sweep |= {"max_examples": 10 * examples}  # from which batches of 64 and more are beyond reach
-    spec = small_spec(sweep=sweep)
+    spec = small_spec(sweep=sweep, compute={"executor": "mock"})
     outcome = drive(spec, tmp_path / "out", Silent())
     sizes = sizes_of(outcome.results.records)
     assert set(outcome.results.preflight.backends) == {2, 8, 32, 128, 512} & set(spec.candidates())
@@ -281,13 +280,13 @@ def test_the_command_sweeps_reports_and_has_nothing_left_to_do(tmp_path, monkeyp
 
 
 def test_a_dry_run_says_what_auto_means_and_the_most_it_can_cost(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(command, "Local", lambda *_: InProcess())
+    offer(monkeypatch, tmp_path, mock=lambda _: InProcess())
     tables = {
         **small_spec().source.data,
         "sweep": {"batch_sizes": "auto", "targets": [0.1], "max_examples": 30_000},
     }
     (tmp_path / "x.toml").write_text(Source("x.toml", tables).to_toml())
-    overrides = ["sweep.precision=0.2", "sweep.max_total_examples=2e6"]
+    overrides = ["compute.executor=mock", "sweep.precision=0.2", "sweep.max_total_examples=2e6"]
     assert command.sweep(tmp_path / "x.toml", tmp_path / "out", overrides, dry_run=True) == 0
     said = capsys.readouterr().out
     assert (

@@ -1,21 +1,20 @@
 """The driver: state in files, failures as rows, one sweep in a folder."""
 
-import fcntl
 import itertools
 import json
 import os
 import signal
 
 import pytest
-from inprocess import InProcess, Silent, small_spec
+from inprocess import InProcess, Silent, offer, on, small_spec
 
 from bscrit.errors import UserError, UserErrors
+from bscrit.paths import ResultsPaths
 from bscrit.record import read_record
+from bscrit.request import Done, Failed, Train, write_answer, write_request
 from bscrit.results import read_records
 from bscrit.spec import read_spec
-from bscrit.sweep import drive as module
-from bscrit.sweep.drive import ATTEMPTS, drive, interruptible, locked
-from bscrit.sweep.executors import Answer
+from bscrit.sweep.drive import ATTEMPTS, drive
 from bscrit.train import worker
 from bscrit.workloads import quadratic
 
@@ -25,12 +24,15 @@ def run(tmp_path, monkeypatch):
     """Drive a sweep in this process; its outcome and its executor."""
 
     def run(spec=None, executor=None, out=None):
-        executor, started = executor or InProcess(), []
-        monkeypatch.setattr(module, "Local", lambda *_: started.append(1) or executor)
+        executor, made = executor or InProcess(), []
+        offer(monkeypatch, tmp_path, mock=lambda compute: made.append(compute) or executor)
         try:
-            return drive(spec or small_spec(), out or tmp_path / "out", Silent()), executor
+            return drive(on(spec or small_spec(), "mock"), out or tmp_path / "out", Silent()), executor
         finally:
-            assert executor.closed == len(started)
+            assert executor.closed == len(made)
+            assert not ResultsPaths(out or tmp_path / "out").requests.exists(), (
+                "requests and answers are gone"
+            )
 
     return run
 
@@ -43,8 +45,11 @@ def times(out):
     return {path.parent.name: path.stat().st_mtime_ns for path in out.glob("trials/*/status.json")}
 
 
-def killed(number, reason="the worker was killed by SIGKILL, likely for lack of memory"):
-    return Answer(number, error=("", reason, ""), by="worker")
+KILLED = Failed("worker", "the worker was killed by SIGKILL, likely for lack of memory")
+
+
+def folders_of(request):
+    return [folder.name for folder in request.folders] if isinstance(request, Train) else []
 
 
 def test_a_sweep_leaves_its_spec_its_facts_and_finished_trials(run, tmp_path):
@@ -76,11 +81,11 @@ def test_every_cohort_loses_its_worker_once(run, tmp_path):
     undisturbed, _ = run()
     seen = set()
 
-    def once(number, request):
-        cohort = tuple(request.get("folders", ()))
+    def once(_, request):
+        cohort = tuple(folders_of(request))
         if cohort and cohort not in seen:
             seen.add(cohort)
-            return killed(number)
+            return KILLED
         return None
 
     outcome, executor = run(executor=InProcess(trouble=once), out=tmp_path / "troubled")
@@ -90,9 +95,8 @@ def test_every_cohort_loses_its_worker_once(run, tmp_path):
 
 
 def test_a_trial_that_fails_always_is_a_row_with_its_log_and_the_others_go_on(run, tmp_path):
-    def always(number, request):
-        measured = any("-s1-" in folder for folder in request.get("folders", ()))
-        return killed(number) if measured else None
+    def always(_, request):
+        return KILLED if any("-s1-" in name for name in folders_of(request)) else None
 
     outcome, executor = run(executor=InProcess(trouble=always))
     failed = [record for record in outcome.results.records if record.status == "failed"]
@@ -109,7 +113,7 @@ def test_a_trial_that_fails_always_is_a_row_with_its_log_and_the_others_go_on(ru
 
 def test_an_exception_in_training_is_a_failure_of_its_cohort(run):
     def raising(number, _):
-        return Answer(number, error=("", "ValueError: in user code", ""), by="trial") if number == 1 else None
+        return Failed("trial", "ValueError: in user code") if number == 1 else None
 
     outcome, executor = run(executor=InProcess(trouble=raising))
     assert executor.trained[0] == executor.trained[1], (
@@ -120,7 +124,7 @@ def test_an_exception_in_training_is_a_failure_of_its_cohort(run):
 
 def test_a_mistake_that_every_trial_would_meet_ends_the_sweep(run, tmp_path):
     def wrong(number, _):
-        return Answer(number, error=("workload", "is wrong", "mend it"), by="user") if number == 3 else None
+        return Failed("user", "is wrong", "workload", "mend it") if number == 3 else None
 
     with pytest.raises(UserError, match="workload: is wrong\n  hint: mend it"):
         run(executor=InProcess(trouble=wrong))
@@ -129,7 +133,7 @@ def test_a_mistake_that_every_trial_would_meet_ends_the_sweep(run, tmp_path):
 
 def test_a_preflight_that_fails_names_the_log(run, tmp_path):
     with pytest.raises(UserError, match=r"preflight: the worker was killed.*\n  hint: see .*workers\.log"):
-        run(executor=InProcess(trouble=lambda n, _: killed(n)))
+        run(executor=InProcess(trouble=lambda *_: KILLED))
     assert not list((tmp_path / "out" / "trials").iterdir())
 
 
@@ -191,39 +195,6 @@ def test_told_to_leave_it_leaves_and_the_same_command_goes_on(run, tmp_path, num
     assert told(finished) == told(run(out=tmp_path / "undisturbed")[0])
 
 
-def test_signals_are_given_back_and_a_second_ctrl_c_is_an_ordinary_one():
-    before = signal.getsignal(signal.SIGTERM)
-    with interruptible() as interrupted:
-        assert interrupted() == 0
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert interrupted() == signal.SIGTERM
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-    assert signal.getsignal(signal.SIGTERM) is before
-
-
-def test_a_folder_in_use_is_waited_for_and_then_refused(tmp_path, monkeypatch):
-    view = Silent()
-    with locked(tmp_path, view):
-        monkeypatch.setattr(module, "LOCK_SECONDS", 0.3)
-        with pytest.raises(UserError, match="is in use by another sweep"), locked(tmp_path, view):
-            pass
-    assert view.notes == [f"waiting for another sweep to leave {tmp_path}"]
-    with locked(tmp_path, view) as kept:
-        assert len(kept) == 1
-
-
-def test_a_lock_is_free_again_when_its_holder_dies(tmp_path):
-    child = os.fork()
-    if child == 0:
-        with (tmp_path / ".lock").open("a") as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX)
-            os._exit(0)
-    os.waitpid(child, 0)
-    with locked(tmp_path, Silent()):
-        pass
-
-
 def test_a_file_where_the_results_should_go_is_a_sentence(tmp_path):
     (tmp_path / "out").write_text("")
     with pytest.raises(UserError, match="choose another folder, with --out"):
@@ -235,20 +206,6 @@ def test_records_are_read_back_as_they_were_taken(run):
     for record in outcome.results.records:
         again = read_record(record.folder)
         assert (again.trial, again.order, again.status) == (record.trial, record.order, record.status)
-
-
-def test_slots_leave_cores_for_threads(monkeypatch):
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
-    auto = {"workers": "auto"}
-    assert module._slots(small_spec(compute=auto)) == 1
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
-    assert module._slots(small_spec(compute=auto)) == module.MOST_WORKERS
-    assert module._slots(small_spec(compute={**auto, "threads": 32})) == 2
-    assert module._slots(small_spec(compute={"workers": 7})) == 7
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
-    assert module._slots(small_spec(compute={**auto, "device": "auto"})) == 3
-    assert module._slots(small_spec(compute={**auto, "device": "cpu"})) == module.MOST_WORKERS
 
 
 def test_rates_at_which_the_user_s_code_raises_do_not_stop_the_search(run, monkeypatch):
@@ -271,3 +228,90 @@ def test_rates_at_which_the_user_s_code_raises_do_not_stop_the_search(run, monke
         r.trial.batch_size for r in outcome.results.records if r.role == "measure" and r.status == "reached"
     }
     assert measured == {4, 32}
+
+
+class Losing(InProcess):
+    """Loses every third request: it ends without an answer."""
+
+    def poll(self, seconds):
+        if self.waiting and self.waiting[-1][0] % 3 == 1:
+            return [str(self.waiting.pop()[1])]
+        return super().poll(seconds)
+
+
+class Late(InProcess):
+    """Tells of answers some polls later, the last one first, and more than once."""
+
+    def __init__(self):
+        super().__init__(3)
+        self.polls, self.told = itertools.count(), []
+
+    def poll(self, seconds):
+        self.told = [*super().poll(seconds), *self.told]
+        return list(self.told) if next(self.polls) % 3 == 2 else []
+
+
+class Changing(InProcess):
+    """Has no worker at first, and then another number of them at each poll."""
+
+    def __init__(self):
+        super().__init__(0)
+        self.counts = itertools.cycle([1, 3, 0, 2])
+
+    def poll(self, seconds):
+        handles = super().poll(seconds)
+        self.slots = max(next(self.counts), len(self.waiting))
+        return handles
+
+
+class Dying(InProcess):
+    """Ends at its fourth answer."""
+
+    def poll(self, seconds):
+        if len(self.requests) > 4:
+            raise UserError("the cluster", "is gone", "start it again")
+        return super().poll(seconds)
+
+
+@pytest.mark.parametrize("kind", [Losing, Late, Changing])
+def test_an_executor_may_lose_requests_be_late_and_change(run, tmp_path, kind):
+    outcome, _ = run(executor=kind())
+    assert outcome.given_up == {}
+    assert told(outcome) == told(run(out=tmp_path / "undisturbed")[0])
+
+
+def test_an_executor_that_dies_costs_nothing_that_is_finished(run, tmp_path):
+    with pytest.raises(UserError, match="the cluster: is gone"):
+        run(executor=Dying())
+    before = times(tmp_path / "out")
+    assert before
+    finished, _ = run()
+    assert before.items() <= times(tmp_path / "out").items()
+    assert told(finished) == told(run(out=tmp_path / "undisturbed")[0])
+
+
+def test_a_worker_that_leaves_its_cohort_is_no_failure(run, tmp_path):
+    """As where its time on a cluster is over."""
+    left = set()
+
+    def leave(_, request):
+        cohort = tuple(folders_of(request))
+        return Done(ended=False) if cohort and cohort not in left and not left.add(cohort) else None
+
+    outcome, executor = run(executor=InProcess(trouble=leave))
+    assert len(executor.trained) == 2 * len(left) > 2
+    assert told(outcome) == told(run(out=tmp_path / "undisturbed")[0])
+
+
+def test_requests_and_answers_of_an_earlier_sweep_do_no_harm(run, tmp_path):
+    requests = ResultsPaths(tmp_path / "out").requests
+    requests.mkdir(parents=True)
+    file = write_request(requests, Train((tmp_path / "elsewhere",)))
+    write_answer(file, Failed("user", "is of yesterday"))
+    write_answer(write_request(requests, Train((tmp_path / "elsewhere",))), Failed("worker", "is late"))
+
+    def late(*_):
+        write_answer(file, Failed("user", "is of yesterday"))  # by a worker of that sweep that lives on
+
+    outcome, _ = run(executor=InProcess(trouble=late))
+    assert told(outcome) == told(run(out=tmp_path / "undisturbed")[0])

@@ -5,25 +5,46 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from bscrit.sweep.executors import local
-from bscrit.sweep.executors.local import Local, explain_exit
+from bscrit.order import Order
+from bscrit.preflight import Preflight
+from bscrit.record import begin
+from bscrit.request import Failed, Look, Setup, Train, take_answer, write_request
+from bscrit.sweep.executors import Compute, local, warm
+from bscrit.sweep.executors.local import Local, worker_count
+from bscrit.sweep.executors.warm import explain_exit, own_device
+from bscrit.trial import Trial
 
 STAND_IN = """
 import json, os, signal, subprocess, sys, time
 
-def say(answer):
-    sys.stdout.write(json.dumps(answer) + "\\n")
+said = set()
+
+def answer(kind="done", **fields):
+    if kind == "done":
+        fields = {"paces": [{"lanes": os.getpid(), "steps": 0, "seconds": 0.0}], **fields}
+    with open(file[:-5] + ".part", "w") as stream:
+        json.dump({"kind": kind, **fields}, stream)
+    os.rename(file[:-5] + ".part", file[:-5] + ".answer.json")
+
+def say(**fields):
+    said.add(file)
+    answer(**fields)
+    sys.stdout.write(line)
     sys.stdout.flush()
 
 for line in sys.stdin:
-    request = json.loads(line)
-    prepares = request["call"] == "prepare"
-    exec(request["request"]["code"] if prepares else request["code"])
-    say({"prepared": True} if prepares else {"done": os.getpid()})
+    file = json.loads(line)
+    request = json.load(open(file))
+    os.unlink(file)
+    of = json.load(open(request["folders"][0] + "/trial.json")) if "folders" in request else request["setup"]
+    exec(of["settings"]["code"])
+    if file not in said:
+        say()
 """
 
 
@@ -35,13 +56,15 @@ def start(tmp_path, monkeypatch):
     )
     (tmp_path / "stand_in").chmod(0o755)
     (tmp_path / "stand_in.py").write_text(STAND_IN)
-    monkeypatch.setattr(local.sys, "executable", str(tmp_path / "stand_in"))
+    (tmp_path / "requests").mkdir()
+    monkeypatch.setattr(warm.sys, "executable", str(tmp_path / "stand_in"))
     monkeypatch.setattr(local, "GRACE_SECONDS", 2.0)
     monkeypatch.setattr(local, "EXIT_SECONDS", 2.0)
+    monkeypatch.setattr(warm, "EXIT_SECONDS", 2.0)
     executors = []
 
     def start(slots=1):
-        executors.append(Local(slots, tmp_path, tmp_path / "workers.log"))
+        executors.append(Local(Compute(slots, "cpu", 1, tmp_path, tmp_path / "workers.log")))
         return executors[-1]
 
     yield start
@@ -49,17 +72,41 @@ def start(tmp_path, monkeypatch):
         executor.close()
 
 
+def setup(code, use="quadratic"):
+    return Setup(use, {"code": code}, "cpu", "float32", "auto", "eager", None, 0, ((4, {}),))
+
+
+def ask(executor, code="", look=False, use="quadratic"):
+    """Submit a request that runs some code in its worker; its handle."""
+    folder = executor._compute.folder
+    if look:
+        return executor.submit(write_request(folder / "requests", Look(setup(code, use))))
+    trial = Trial("quadratic", 4, 0.1, 0, settings={"code": code})
+    order = Order("search", 0, ((0.1, 0),), (0.5,), 100)
+    begin(folder / trial.name, trial, order)
+    return executor.submit(write_request(folder / "requests", Train((folder / trial.name,))))
+
+
 def answer(executor, code=""):
-    executor.submit({"call": "train", "code": code})
+    ask(executor, code)
     return wait(executor)[0]
 
 
-def wait(executor, count=1, seconds=10.0):
-    answers, end = [], time.monotonic() + seconds
-    while len(answers) < count:
+def pid_of(answer):
+    return answer.paces[0].lanes
+
+
+def wait(executor, count=1, seconds=20.0):
+    """Answers, in the order in which they came."""
+    return [take_answer(Path(handle)) for handle in wait_for(executor, count, seconds)]
+
+
+def wait_for(executor, count=1, seconds=20.0):
+    handles, end = [], time.monotonic() + seconds
+    while len(handles) < count:
         assert time.monotonic() < end, "no answer"
-        answers += executor.poll(0.1)
-    return answers
+        handles += executor.poll(0.1)
+    return handles
 
 
 def alive(pid):
@@ -72,16 +119,13 @@ def alive(pid):
 
 def test_a_worker_stays_warm(start):
     executor = start()
-    assert answer(executor).done["done"] == answer(executor).done["done"]
+    assert pid_of(answer(executor)) == pid_of(answer(executor))
 
 
 def test_workers_answer_in_any_order(start):
     executor = start(2)
-    slow, fast = (
-        executor.submit({"call": "train", "code": "time.sleep(0.5)"}),
-        executor.submit({"call": "train", "code": ""}),
-    )
-    assert [one.request for one in wait(executor, 2)] == [fast, slow]
+    slow, fast = ask(executor, "time.sleep(0.5)"), ask(executor)
+    assert wait_for(executor, 2) == [fast, slow]
 
 
 def test_nothing_to_wait_for(start):
@@ -90,18 +134,17 @@ def test_nothing_to_wait_for(start):
 
 def test_a_worker_that_was_killed_is_explained_and_replaced(start):
     executor = start()
-    first = answer(executor).done["done"]
+    first = pid_of(answer(executor))
     dead = answer(executor, "os.kill(os.getpid(), 9)")
-    assert dead.by == "worker"
-    assert dead.error[1] == "the worker was killed by SIGKILL, likely for lack of memory"
-    assert answer(executor).done["done"] != first
+    assert dead == Failed("worker", "the worker was killed by SIGKILL, likely for lack of memory")
+    assert pid_of(answer(executor)) != first
 
 
 def test_a_worker_that_died_between_two_requests_is_replaced(start):
     executor = start()
-    os.kill(answer(executor).done["done"], signal.SIGKILL)
+    os.kill(pid_of(answer(executor)), signal.SIGKILL)
     time.sleep(0.2)
-    assert answer(executor).done
+    assert answer(executor).ended
 
 
 def test_a_death_is_seen_although_what_the_worker_started_holds_its_output_open(start):
@@ -111,127 +154,137 @@ def test_a_death_is_seen_although_what_the_worker_started_holds_its_output_open(
         "print(json.dumps(subprocess.Popen(['sleep', '60']).pid), file=sys.stderr, flush=True); os._exit(3)"
     )
     dead = answer(executor, code)
-    assert dead.error[1] == "the worker ended with exit status 3"
-    child = int((executor._log).read_text().strip())
+    assert dead.what == "the worker ended with exit status 3"
+    child = int(executor._compute.log.read_text().strip())
     time.sleep(0.1)
     assert not alive(child)
 
 
 def test_the_last_words_of_a_worker_are_heard(start):
     executor = start()
-    last = answer(executor, "say({'done': 7}); os._exit(0)")
-    assert last.done == {"done": 7}
+    last = answer(executor, "say(paces=[{'lanes': 7, 'steps': 0, 'seconds': 0.0}]); os._exit(0)")
+    assert pid_of(last) == 7
+
+
+def test_an_answer_counts_although_its_worker_died_before_it_said_so(start):
+    executor = start()
+    last = answer(executor, "answer(); sys.stdout.write('\"half'); sys.stdout.flush(); os._exit(1)")
+    assert last.ended
 
 
 def test_a_worker_that_leaves_with_its_answer_gets_no_further_request(start):
     executor = start()
-    code = "say({'done': False}); time.sleep(0.3); os._exit(0)"
-    assert answer(executor, code).done == {"done": False}
-    assert answer(executor).done["done"]
+    left = answer(executor, "say(ended=False); time.sleep(0.3); os._exit(0)")
+    assert not left.ended
+    assert answer(executor).ended
 
 
 def test_half_an_answer_is_none(start):
     executor = start()
-    dead = answer(executor, "sys.stdout.write('{\"done\": 7'); sys.stdout.flush(); os._exit(1)")
-    assert dead.by == "worker"
+    dead = answer(executor, "sys.stdout.write(line[:5]); sys.stdout.flush(); os._exit(1)")
+    assert dead.fault == "worker"
 
 
 def test_errors_keep_their_kind(start):
     executor = start()
-    found = answer(executor, "say({'error': ['here', 'what', 'hint'], 'of': 'trial'}); sys.exit()")
-    assert (found.done, found.error, found.by) == (None, ("here", "what", "hint"), "trial")
+    failed = answer(executor, "say(kind='failed', fault='trial', what='what', where='here', remedy='hint')")
+    assert failed == Failed("trial", "what", "here", "hint")
 
 
 def test_closing_ends_idle_and_stubborn_workers_and_what_they_started(start):
     executor = start(2)
-    pids = [one.done["done"] for one in _both(executor)]
-    executor.submit({"call": "train", "code": "subprocess.Popen(['sleep', '60']); time.sleep(60)"})
-    time.sleep(0.3)
-    began = time.monotonic()
+    pids = [pid_of(one) for one in _both(executor)]
+    ask(executor, "subprocess.Popen(['sleep', '60']); time.sleep(60)")
+    executor.poll(0.3)
     executor.close()
-    assert time.monotonic() - began < 5
     assert not any(alive(pid) for pid in pids)
 
 
 def test_what_has_nothing_to_keep_is_not_waited_for(start, monkeypatch):
-    """A preflight that downloads, when somebody presses Ctrl-C."""
-    monkeypatch.setattr(local, "GRACE_SECONDS", 60.0)
+    """A look that downloads, when somebody presses Ctrl-C."""
+    monkeypatch.setattr(local, "GRACE_SECONDS", 600.0)
     executor = start()
-    pid = answer(executor).done["done"]
-    executor.submit({"call": "preflight", "code": "time.sleep(60)"})
-    time.sleep(0.1)
-    began = time.monotonic()
+    pid = pid_of(answer(executor))
+    ask(executor, "time.sleep(600)", look=True)
+    executor.poll(0.1)
     executor.close()
-    assert time.monotonic() - began < 5
     assert not alive(pid)
 
 
-SLOWLY = "time.sleep(0.4); print(os.getpid(), file=sys.stderr, flush=True)"
+SLOWLY = "request['kind'] == 'prepare' and (time.sleep(0.4), print(os.getpid(), file=sys.stderr, flush=True))"
 
 
 def test_who_is_idle_prepares_and_that_is_no_answer(start):
     executor = start(3)
-    executor.submit({"call": "preflight", "code": "time.sleep(0.1)"})
-    executor.prepare({"code": SLOWLY})
-    asked = wait(executor)[0].done["done"]
+    ask(executor, SLOWLY, look=True)
+    looked = pid_of(wait(executor)[0])
     for _ in range(3):  # to all of them, before two have prepared
-        executor.submit({"call": "train", "code": ""})
-    trained = {one.done["done"] for one in wait(executor, 3)}
-    assert {int(line) for line in executor._log.read_text().split()} == trained - {asked}
+        ask(executor)
+    trained = {pid_of(one) for one in wait(executor, 3)}
+    assert {int(line) for line in executor._compute.log.read_text().split()} == trained - {looked}
     assert len(trained) == 3
     assert executor.poll(0.1) == []
 
 
+def test_a_class_of_the_users_is_not_prepared_while_another_worker_looks(start):
+    """It may download what is not there yet, and two at once would collide."""
+    executor = start(2)
+    facts = f"time.sleep(0.3) or say(kind='facts', preflight={Preflight().to_dict()!r})"
+    ask(executor, f"{facts} if request['kind'] == 'look' else time.sleep(600)", look=True, use="mine:Mine")
+    executor.poll(0.1)
+    assert not any(worker.preparing for worker in executor._workers)
+    wait(executor)
+    assert all(worker.preparing for worker in executor._workers)
+
+
 def test_a_request_goes_to_one_that_need_not_prepare_first(start):
     executor = start(2)
-    executor.submit({"call": "preflight", "code": ""})
     executor._workers.reverse()
-    executor.prepare({"code": "time.sleep(5)"})
+    ask(executor, "request['kind'] == 'prepare' and time.sleep(600)", look=True)
     wait(executor)
-    began = time.monotonic()
-    assert answer(executor).done
-    assert time.monotonic() - began < 4
+    assert answer(executor).ended
 
 
 def test_one_that_dies_while_it_prepares_is_replaced(start):
-    executor = start()
-    executor.prepare({"code": "os._exit(1)"})
-    assert executor.poll(5.0) == []
-    assert answer(executor).done
-    executor.prepare({"code": "time.sleep(0.2); os._exit(1)"})
-    assert answer(executor).by == "worker"
+    executor = start(2)
+    ask(executor, "request['kind'] == 'prepare' and os._exit(1)", look=True)
+    wait(executor)
+    assert executor.poll(2.0) == []
+    assert {one.ended for one in _both(executor)} == {True}
 
 
 @pytest.mark.parametrize("also", [False, True])
 def test_one_that_prepares_has_nothing_to_keep_and_is_not_waited_for(start, monkeypatch, also):
-    monkeypatch.setattr(local, "GRACE_SECONDS", 60.0)
-    executor = start()
-    pid = answer(executor).done["done"]
-    executor.prepare({"code": "time.sleep(60)"})
-    if also:
-        executor.submit({"call": "train", "code": ""})
-    began = time.monotonic()
-    executor.close()
-    assert time.monotonic() - began < 5
-    assert not alive(pid)
-
-
-def test_one_that_is_told_to_leave_leaves_alone(start):
+    monkeypatch.setattr(local, "GRACE_SECONDS", 600.0)
     executor = start(2)
-    pids = {one.done["done"] for one in _both(executor)}
-    code = "signal.signal(15, lambda *_: (say({'done': False}), os._exit(0))); time.sleep(5)"
-    one, other = (executor.submit({"call": "train", "code": c}) for c in (code, "time.sleep(1)"))
-    time.sleep(0.3)
-    executor.leave(one)
-    first, second = wait(executor, 2)
-    assert (first.request, first.done) == (one, {"done": False})
-    assert second.request == other
-    assert second.done["done"] in pids
+    pids = [pid_of(one) for one in _both(executor)]
+    ask(executor, "request['kind'] == 'prepare' and time.sleep(600)", look=True)
+    wait(executor)
+    if also:
+        ask(executor, "time.sleep(0.1)")
+        ask(executor)
+        executor.poll(0.0)
+    executor.close()
+    assert not any(alive(pid) for pid in pids)
+
+
+def test_one_that_is_cancelled_leaves_alone(start):
+    executor = start(2)
+    pids = {pid_of(one) for one in _both(executor)}
+    code = "signal.signal(15, lambda *_: (say(ended=False), os._exit(0))); time.sleep(600)"
+    one = ask(executor, code)
+    executor.poll(0.5)
+    other = ask(executor, "time.sleep(1)")
+    executor.cancel(one)
+    first, second = wait_for(executor, 2)
+    assert (first, second) == (one, other)
+    assert not take_answer(Path(one)).ended
+    assert pid_of(take_answer(Path(other))) in pids
 
 
 def _both(executor):
-    executor.submit({"call": "train", "code": "time.sleep(0.1)"})
-    executor.submit({"call": "train", "code": "time.sleep(0.1)"})
+    ask(executor, "time.sleep(0.1)")
+    ask(executor, "time.sleep(0.1)")
     return wait(executor, 2)
 
 
@@ -240,7 +293,7 @@ def test_a_signal_while_waiting_does_not_lose_an_answer(start):
     before = signal.signal(signal.SIGUSR2, lambda *_: None)
     try:
         threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGUSR2)).start()
-        assert answer(executor, "time.sleep(0.5)").done
+        assert answer(executor, "time.sleep(0.5)").ended
     finally:
         signal.signal(signal.SIGUSR2, before)
 
@@ -265,4 +318,18 @@ def test_exit_statuses_in_words(code, words):
 )
 def test_two_workers_never_share_a_gpu_where_there_are_several(monkeypatch, visible, expected):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert [local._own_device(place).get("CUDA_VISIBLE_DEVICES") for place in range(3)] == expected
+    assert [own_device(place).get("CUDA_VISIBLE_DEVICES") for place in range(3)] == expected
+
+
+def test_workers_leave_cores_for_threads(monkeypatch, tmp_path):
+    auto = Compute("auto", "cpu", 1, tmp_path, tmp_path / "log")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
+    assert worker_count(auto) == 1
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
+    assert worker_count(auto) == local.MOST_WORKERS
+    assert worker_count(replace(auto, threads=32)) == 2
+    assert worker_count(replace(auto, workers=7)) == 7
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
+    assert worker_count(replace(auto, device="auto")) == 3
+    assert worker_count(auto) == local.MOST_WORKERS

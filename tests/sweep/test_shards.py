@@ -4,17 +4,16 @@ import itertools
 import math
 import os
 import signal
-from pathlib import Path
 
 import pytest
 from forked import Forked
-from inprocess import InProcess, Silent, small_spec
+from inprocess import Silent, offer, on, small_spec
 
 from bscrit.order import Cohort, Order
-from bscrit.sweep import drive as driving
-from bscrit.sweep import shards as module
+from bscrit.request import Stretch, Train, Waits
 from bscrit.sweep.drive import drive
-from bscrit.sweep.shards import Paces, names, share_out
+from bscrit.sweep.executors import shards as module
+from bscrit.sweep.executors.shards import Paces, names, share_out
 from bscrit.trial import Trial
 
 
@@ -27,17 +26,13 @@ def cohort(lanes=5, batch_size=16, backend="loop", **order):
 
 def shared(tmp_path, cohorts, workers, paces, ended=(), former=()):
     """Which lanes of each cohort that begins are together."""
-
-    def have_ended(one):
-        return [trial.seed in ended for trial in one.trials]
-
-    found = share_out(cohorts, workers, have_ended, tmp_path, paces, dict(former))
-    return [shards for _, shards in found]
+    live = [[trial.seed not in ended for trial in one.trials] for one in cohorts]
+    return share_out(cohorts, live, workers, tmp_path, paces, dict(former))
 
 
 def paced(*paces, **keys):
     found = Paces()
-    found.add(cohort(**keys), paces)
+    found.add(cohort(**keys), [Stretch(lanes, steps, seconds) for lanes, steps, seconds in paces])
     return found
 
 
@@ -112,11 +107,11 @@ def test_the_line_through_what_was_seen():
 
 def test_shards_that_took_turns_are_not_split_again_for_a_while(tmp_path):
     paces = paced([5, 100, 10.0])
-    paces.waited([[100, 0.2], [100, 8.0]])  # one had more to do
+    paces.waited([Waits(100, 0.2), Waits(100, 8.0)])  # one had more to do
     assert len(shared(tmp_path, [cohort()], 2, paces)[0]) == 2
-    paces.waited([[0, 0.0], [100, 8.0]])  # one had ended, and was not waited for
+    paces.waited([Waits(0, 0.0), Waits(100, 8.0)])  # one had ended, and was not waited for
     assert len(shared(tmp_path, [cohort()], 2, paces)[0]) == 2
-    paces.waited([[100, 20.0], [100, 22.0]])
+    paces.waited([Waits(100, 20.0), Waits(100, 22.0)])
     tried = [len(shared(tmp_path, [cohort()], 2, paces)[0]) == 2 for _ in range(40)]
     assert tried[0] is False
     assert tried[-1] is True
@@ -170,19 +165,24 @@ def test_shards_that_have_ended_need_no_worker(tmp_path):
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """Drive a small sweep that splits its cohorts as far as there are workers."""
+    """Drive a small sweep that splits its cohorts as far as there are workers; its outcome and its executor."""
     monkeypatch.setattr(module._Split, "pays", lambda self, shards, _: shards > len(self.shards))
 
-    def run(executor, out):
-        monkeypatch.setattr(driving, "Local", lambda *_: executor)
-        return drive(small_spec(), tmp_path / out, Silent())
+    def run(out, slots, trouble=lambda *_: None):
+        made = []
+        offer(
+            monkeypatch,
+            tmp_path,
+            mock=lambda compute: made.append(Forked(monkeypatch, compute, slots, trouble)) or made[0],
+        )
+        return drive(on(small_spec(), "mock"), tmp_path / out, Silent()), made[0]
 
     return run
 
 
 @pytest.fixture
 def undisturbed(run):
-    return told(run(InProcess(1), "undisturbed"))
+    return told(run("undisturbed", 1)[0])
 
 
 def told(outcome):
@@ -192,13 +192,15 @@ def told(outcome):
 
 
 def split(executor):
-    return [request for request in executor.requests if "own" in request]
+    return [
+        request for request in executor.requests if isinstance(request, Train) and request.shard is not None
+    ]
 
 
 @pytest.mark.parametrize("slots", [2, 3])
 def test_the_number_of_workers_changes_nothing(run, undisturbed, slots):
-    executor = Forked(slots)
-    assert told(run(executor, "out")) == undisturbed
+    outcome, executor = run("out", slots)
+    assert told(outcome) == undisturbed
     assert len(split(executor)) > 2
     assert executor.left == []
 
@@ -209,8 +211,10 @@ def test_a_shard_that_is_killed_takes_nothing_with_it(run, undisturbed, tmp_path
     kills.mkdir()
 
     def trouble(_, request):
-        mark = kills / "-".join(Path(folder).name for folder in request.get("folders", ["none"]))[-200:]
-        if request.get("own", [0])[0] == 0 or mark.exists():
+        if not isinstance(request, Train) or request.own[0] == 0:
+            return None
+        mark = kills / "-".join(folder.name for folder in request.folders)[-200:]
+        if mark.exists():
             return None
         count = itertools.count()
 
@@ -221,8 +225,7 @@ def test_a_shard_that_is_killed_takes_nothing_with_it(run, undisturbed, tmp_path
 
         return kill
 
-    executor = Forked(2, trouble)
-    outcome = run(executor, "out")
+    outcome, executor = run("out", 2, trouble)
     assert told(outcome) == undisturbed
     assert outcome.given_up == {}
     assert len(executor.left) >= len(list(kills.iterdir())) >= 3
@@ -232,14 +235,13 @@ def test_a_shard_that_always_dies_costs_its_own_lanes_alone(run, undisturbed, tm
     """The others have left their checkpoints, and go on without it."""
 
     def trouble(_, request):
-        folders = request.get("folders", ())
-        own = [folders[place] for place in request.get("own", range(len(folders)))]
+        own = [request.folders[place].name for place in request.own] if isinstance(request, Train) else []
         count = itertools.count()
-        if any("b00004-lr0.00625-" in folder for folder in own):
+        if any("b00004-lr0.00625-" in name for name in own):
             return lambda: next(count) < 3 or os.kill(os.getpid(), signal.SIGKILL)
         return None
 
-    outcome = run(Forked(7, trouble), "out")
+    outcome, _ = run("out", 7, trouble)
     failed = [record for record in outcome.results.records if record.status == "failed"]
     assert [(record.trial.batch_size, record.trial.lr) for record in failed] == [(4, 0.00625)]
     assert set(outcome.given_up) == {failed[0].trial.name}
@@ -262,12 +264,6 @@ def test_interrupted_it_goes_on_with_any_number_of_workers(run, undisturbed, the
         count = itertools.count()
         return lambda: number == when and next(count) == 9 and os.kill(sweep, signal.SIGTERM)
 
-    first = run(Forked(2, trouble), "out")
+    first, _ = run("out", 2, trouble)
     assert first.interrupted == signal.SIGTERM
-    assert told(run(Forked(then), "out")) == undisturbed
-
-
-def test_what_does_not_run_at_once_is_not_split(run, undisturbed):
-    executor = InProcess(3)
-    assert told(run(executor, "out")) == undisturbed
-    assert not split(executor)
+    assert told(run("out", then)[0]) == undisturbed

@@ -6,9 +6,15 @@ from dataclasses import replace
 import pytest
 from inprocess import InProcess, Silent
 
+from bscrit.paths import ResultsPaths
 from bscrit.preflight import Preflight
 from bscrit.spec import parse_spec
 from bscrit.sweep.preflight import look, seen
+
+
+def looked_at(spec, out):
+    ResultsPaths(out).requests.mkdir(exist_ok=True)
+    return look(spec, out, InProcess(), Silent())
 
 
 def text_spec(folder, **settings):
@@ -36,7 +42,7 @@ def folder(tmp_path, monkeypatch):
 @pytest.fixture
 def looked(folder, tmp_path):
     """The folder of results after one look."""
-    found = look(text_spec(folder), tmp_path, InProcess(), Silent())
+    found = looked_at(text_spec(folder), tmp_path)
     assert seen(text_spec(folder), tmp_path) == found
     return tmp_path
 
@@ -76,7 +82,7 @@ def test_facts_of_an_older_version_want_another_look(looked, folder):
 def test_what_is_no_preflight_wants_another_look(looked, folder, content):
     (looked / "preflight.json").write_text(content)
     assert seen(text_spec(folder), looked) is None
-    assert look(text_spec(folder), looked, InProcess(), Silent()) is not None
+    assert looked_at(text_spec(folder), looked) is not None
 
 
 def users_spec(tmp_path, monkeypatch, module):
@@ -93,25 +99,5 @@ def users_spec(tmp_path, monkeypatch, module):
 
 def test_what_a_class_of_the_users_rests_on_is_not_known(tmp_path, monkeypatch):
     spec = users_spec(tmp_path, monkeypatch, "seen_from_outside")
-    look(spec, tmp_path, InProcess(), Silent())
+    looked_at(spec, tmp_path)
     assert seen(spec, tmp_path) is None
-
-
-def test_other_workers_prepare_while_the_first_one_looks(folder, tmp_path):
-    prepared = []
-    executor = InProcess(trouble=lambda *_: prepared.extend(executor.prepared))
-    spec = text_spec(folder)
-    look(spec, tmp_path, executor, Silent())
-    assert prepared == executor.prepared
-    (one,) = prepared
-    assert (one["use"], one["settings"]) == ("language", spec.workload.settings)
-
-
-def test_a_class_of_the_users_is_not_prepared_twice_at_once(tmp_path, monkeypatch):
-    """It may download what is not there yet."""
-    spec = users_spec(tmp_path, monkeypatch, "loading")
-    prepared = []
-    executor = InProcess(trouble=lambda *_: prepared.extend(executor.prepared))
-    look(spec, tmp_path, executor, Silent())
-    assert prepared == []
-    assert [one["use"] for one in executor.prepared] == ["loading:Mine"]

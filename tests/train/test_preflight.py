@@ -2,23 +2,35 @@
 
 import itertools
 import json
+from dataclasses import replace
 
 import pytest
 from own import write_module
 
 from bscrit.errors import UserError
 from bscrit.preflight import Preflight
+from bscrit.request import Setup
 from bscrit.train.preflight import preflight, resolve_device
 
 _numbers = itertools.count()
 SGD = {"use": "sgd", "momentum": 0.0}
 
 
-def request(use="quadratic", sizes=(1, 4, 16), **keys):
-    return {
-        "use": use, "settings": {}, "device": "cpu", "dtype": "float32", "lanes": "auto", "micro_batch": None,
-        "first_seed": 0, "optimizers": [[size, SGD] for size in sizes], **keys,
-    }  # fmt: skip
+def setup(use="quadratic", sizes=(1, 4, 16), **keys):
+    return replace(
+        Setup(
+            use=use,
+            settings={},
+            device="cpu",
+            dtype="float32",
+            lanes="auto",
+            execution="replay",
+            micro_batch=None,
+            first_seed=0,
+            optimizers=tuple((size, SGD) for size in sizes),
+        ),
+        **keys,
+    )
 
 
 @pytest.fixture
@@ -29,13 +41,13 @@ def own(tmp_path, monkeypatch):
     def own(sizes=(1, 4, 16), **inside):
         name = f"preflown_{next(_numbers)}"
         write_module(tmp_path, name, **inside)
-        return preflight(request(f"{name}:Mine", sizes))
+        return preflight(setup(f"{name}:Mine", sizes))
 
     return own
 
 
 def test_facts_of_a_workload_with_a_known_start():
-    facts = preflight(request(settings={"dimensions": 100}))
+    facts = preflight(setup(settings={"dimensions": 100}))
     assert facts.untrained_loss == pytest.approx(2.5936887588, rel=1e-6)
     assert (facts.unit, facts.examples, facts.parameters, facts.splits) == ("example", None, 100, False)
     assert set(facts.backends) == {1, 4, 16}
@@ -44,7 +56,7 @@ def test_facts_of_a_workload_with_a_known_start():
 
 
 def test_facts_survive_json():
-    facts = preflight(request())
+    facts = preflight(setup())
     assert Preflight.from_dict(json.loads(json.dumps(facts.to_dict()))) == facts
 
 
@@ -54,14 +66,14 @@ def test_a_user_s_workload(own):
 
 
 def test_batch_sizes_beyond_the_data_are_left_to_the_spec_s_checks():
-    facts = preflight(request("classifier", (8, 5000), settings={"data": "digits"}))
+    facts = preflight(setup("classifier", (8, 5000), settings={"data": "digits"}))
     assert 5000 > facts.examples > 1000
     assert set(facts.backends) == {8}
 
 
 @pytest.mark.parametrize(("lanes", "expected"), [("loop", "loop"), ("vmap", "vmap")])
 def test_the_backend_that_was_asked_for(lanes, expected):
-    assert set(preflight(request(lanes=lanes)).backends.values()) == {expected}
+    assert set(preflight(setup(lanes=lanes)).backends.values()) == {expected}
 
 
 def test_lanes_that_cannot_be_vectorised_run_one_after_the_other(own):
@@ -156,8 +168,8 @@ def test_to_compile_where_torch_cannot_is_refused(monkeypatch):
         return call
 
     monkeypatch.setattr("torch.compile", broken)
-    assert preflight(request(execution="replay")).backends
+    assert preflight(setup(execution="replay")).backends
     with pytest.raises(UserError) as error:
-        preflight(request(execution="compile"))
+        preflight(setup(execution="compile"))
     assert "no C++ compiler was found" in error.value.what
     assert "replay" in error.value.remedy

@@ -15,6 +15,7 @@ from own import write_module
 
 from bscrit.order import Order
 from bscrit.record import begin, read_record
+from bscrit.request import Done, Failed, Prepare, Setup, Shard, Train, take_answer, write_request
 from bscrit.train import worker
 from bscrit.train.loop import train
 from bscrit.trial import Trial
@@ -48,9 +49,23 @@ def start(tmp_path):
         process.stdout.close()
 
 
-def ask(process, folders):
-    process.stdin.write(json.dumps({"call": "train", "folders": [str(folder) for folder in folders]}) + "\n")
+def ask(process, tmp_path, request):
+    """Hand over a request; its file."""
+    (tmp_path / "requests").mkdir(exist_ok=True)
+    file = write_request(tmp_path / "requests", request)
+    process.stdin.write(json.dumps(str(file)) + "\n")
     process.stdin.flush()
+    return file
+
+
+def train_in(process, tmp_path, folders):
+    """The answer to a request to train."""
+    return heard(process, ask(process, tmp_path, Train(tuple(folders))))
+
+
+def heard(process, file):
+    assert json.loads(process.stdout.readline()) == str(file)
+    return take_answer(file)
 
 
 def own_cohort(tmp_path, name, **inside):
@@ -74,8 +89,7 @@ def test_cohorts_one_after_the_other(start, tmp_path):
     process = start()
     for root in ("a", "b"):
         folders = begun(tmp_path / root)
-        ask(process, folders)
-        assert json.loads(process.stdout.readline())["done"]
+        assert train_in(process, tmp_path, folders).ended
         assert read_record(folders[0]).status == "reached"
     process.stdin.close()
     assert process.wait(10) == 0
@@ -85,15 +99,19 @@ def test_cohorts_one_after_the_other(start, tmp_path):
 def test_told_to_leave_it_keeps_what_it_has(start, tmp_path, way):
     folders = begun(tmp_path / "a", LONG)
     process = start()
-    ask(process, folders)
+    file = ask(process, tmp_path, Train(tuple(folders)))
     running(folders, process)
     process.send_signal(signal.SIGINT)  # Ctrl-C goes to the whole terminal, and is the sweep's to handle
     if way == "SIGTERM":
         process.send_signal(signal.SIGTERM)
     else:
         process.stdin.close()
-    assert process.stdout.read().startswith('{"done": false, ')
+    assert process.stdout.read() == json.dumps(str(file)) + "\n"
     assert process.wait(10) == 0
+    answer = take_answer(file)
+    assert isinstance(answer, Done)
+    assert not answer.ended
+    assert not list((tmp_path / "requests").iterdir())
     assert read_record(folders[0]).status == "running"
     assert (folders[0] / "checkpoint.pt").exists()
 
@@ -104,7 +122,7 @@ def test_an_interrupted_cohort_goes_on_in_another_process_bit_for_bit(start, tmp
     train(undisturbed, workload(), {})
     for _ in range(2):
         process = start()
-        ask(process, folders)
+        ask(process, tmp_path, Train(tuple(folders)))
         running(folders, process)
         process.stdin.close()
         process.wait(10)
@@ -123,8 +141,7 @@ NOISY = (
 def test_what_a_workload_prints_and_reads_stays_out_of_the_conversation(start, tmp_path):
     folders = own_cohort(tmp_path, "chatty", top="print('on import')", model=NOISY)
     process = start()
-    ask(process, folders)
-    assert json.loads(process.stdout.readline())["done"]
+    assert train_in(process, tmp_path, folders).ended
     log = (tmp_path / "log").read_text()
     assert "on import" in log
     assert "to output" in log
@@ -143,8 +160,7 @@ def test_what_a_workload_prints_and_reads_stays_out_of_the_conversation(start, t
 def test_threads_and_processes_of_a_workload_do_not_keep_a_worker_alive(start, tmp_path, work):
     folders = own_cohort(tmp_path, "spawning", init=work)
     process = start()
-    ask(process, folders)
-    assert json.loads(process.stdout.readline())["done"]
+    assert train_in(process, tmp_path, folders).ended
     process.stdin.close()
     assert process.wait(15) == 0
 
@@ -152,62 +168,68 @@ def test_threads_and_processes_of_a_workload_do_not_keep_a_worker_alive(start, t
 def test_an_exception_is_an_answer_with_its_traceback_in_the_log_of_the_trial(start, tmp_path):
     folders = own_cohort(tmp_path, "raising", losses="if len(y) == 4: raise ZeroDivisionError('in my code')")
     process = start()
-    ask(process, folders)
-    found = json.loads(process.stdout.readline())
-    assert found == {"error": ["", "ZeroDivisionError: in my code", ""], "of": "trial"}
+    assert train_in(process, tmp_path, folders) == Failed("trial", "ZeroDivisionError: in my code")
     assert 'raise ZeroDivisionError("in my code")'.replace('"', "'") in (folders[0] / "log.txt").read_text()
-    ask(process, begun(tmp_path / "next"))
-    assert json.loads(process.stdout.readline())["done"], "the next cohort trains"
+    assert train_in(process, tmp_path, begun(tmp_path / "next")).ended, "the next cohort trains"
 
 
 def test_a_mistake_of_the_user_is_told_as_one(start, tmp_path):
     folders = own_cohort(tmp_path, "wrong", evaluate="loss = loss.repeat(2)")
     process = start()
-    ask(process, folders)
-    found = json.loads(process.stdout.readline())
-    assert found["of"] == "user"
-    assert "returned shape (2,)" in found["error"][1]
+    answer = train_in(process, tmp_path, folders)
+    assert answer.fault == "user"
+    assert "returned shape (2,)" in answer.what
+
+
+SETUP = Setup("quadratic", SETTINGS, "cpu", "float32", "auto", "replay", None, 0, ((4, {"use": "sgd"}),))
 
 
 def test_what_was_prepared_is_trained_on(tmp_path, monkeypatch):
     monkeypatch.setattr(worker, "_workloads", {})
-    request = {"use": "quadratic", "settings": SETTINGS, "device": "cpu", "dtype": "float32", "lanes": "auto"}
-    request |= {"first_seed": 0, "micro_batch": None, "optimizers": [[4, {"use": "sgd"}]]}
-    assert worker._answer({"call": "prepare", "request": request}, None) == {"prepared": True}
+    assert worker.answer(Prepare(SETUP)) == Done()
     monkeypatch.setattr(worker, "load_workload", None)
     assert worker.run(begun(tmp_path))
 
 
 def test_what_is_wrong_with_a_workload_is_not_told_by_those_who_prepare(start, tmp_path):
     process = start()
-    request = {"use": "not_there:Mine", "settings": {}, "device": "auto"}
-    process.stdin.write(json.dumps({"call": "prepare", "request": request}) + "\n")
-    ask(process, begun(tmp_path / "next"))
-    assert json.loads(process.stdout.readline()) == {"prepared": False}
-    assert json.loads(process.stdout.readline())["done"]
+    file = ask(process, tmp_path, Prepare(replace(SETUP, use="not_there:Mine")))
+    other = ask(process, tmp_path, Train(tuple(begun(tmp_path / "next"))))
+    assert heard(process, file) == Done()
+    assert heard(process, other).ended
     assert (tmp_path / "log").read_text() == ""
+
+
+def test_a_request_that_is_gone_or_of_another_version_is_not_carried_out(start, tmp_path):
+    process = start()
+    taken = tmp_path / "taken.json"
+    process.stdin.write(json.dumps(str(taken)) + "\n")
+    process.stdin.flush()
+    assert heard(process, taken) == Failed("worker", "the worker left no answer")
+    odd = tmp_path / "odd.json"
+    odd.write_text('{"kind": "dance"}')
+    process.stdin.write(json.dumps(str(odd)) + "\n")
+    process.stdin.flush()
+    answer = heard(process, odd)
+    assert (answer.fault, answer.where) == ("user", str(odd))
+    assert train_in(process, tmp_path, begun(tmp_path / "next")).ended
 
 
 def test_a_shard_whose_training_raises_logs_it_for_its_own_lanes(tmp_path):
     folders = own_cohort(tmp_path, "broken", init="raise RuntimeError('in my code')")
     folders += begun(tmp_path / "other")
-    request = {
-        "call": "train",
-        "folders": list(map(str, folders)),
-        "own": [0],
-        "stamps": [None] * len(folders),
-    }
+    request = Train(tuple(folders), Shard((0,), (None,) * len(folders)))
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(tmp_path))
-        assert worker._answer(request, None)["of"] == "trial"
+        assert worker.answer(request).fault == "trial"
     assert "in my code" in (folders[0] / "log.txt").read_text()
     assert not any((folder / "log.txt").exists() for folder in folders[1:])
 
 
 def test_an_answer_tells_how_long_steps_took(tmp_path):
     folders = begun(tmp_path)
-    paces = worker._answer({"call": "train", "folders": list(map(str, folders))}, None)["paces"]
+    paces = worker.answer(Train(tuple(folders))).paces
     steps = [read_record(folder).facts["steps"] for folder in folders]
-    assert sum(lanes * count for lanes, count, _ in paces) == sum(steps)
+    assert sum(pace.lanes * pace.steps for pace in paces) == sum(steps)
     seconds = max(read_record(folder).facts["seconds"] for folder in folders)
-    assert 0 < sum(seconds for *_, seconds in paces) <= seconds + 0.01
+    assert 0 < sum(pace.seconds for pace in paces) <= seconds + 0.01

@@ -1,48 +1,95 @@
-"""Where cohorts run: an executor takes requests and gives answers; the truth lies in the trial folders."""
+"""Where cohorts run: an executor takes files of requests, and says which of them are answered.
+
+Requests and answers are files (`bscrit.request`), and the truth lies in the trials' folders, so that an executor need
+not be trusted with either: whatever it loses or repeats, the sweep asks again for what is missing.
+
+    [project.entry-points."bscrit.executors"]        # of a package that offers one more, as executor = "theirs"
+    theirs = "their_module:Theirs"                   # called with a Compute
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import shutil
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Literal, Protocol, cast
+
+from bscrit.files import explaining
+from bscrit.paths import ResultsPaths
+from bscrit.plugins import EXECUTORS, load
+from bscrit.spec import Spec
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What became of a request.
+class Compute:
+    """All that an executor is made from.
 
     Attributes:
-        request: the number that `submit` gave it.
-        done: the worker's answer; None where there was an error.
-        error: where, what, remedy.
-        by: "user" for a mistake that every trial would meet, "trial" for an exception in training, "worker"
-            for a process that died.
+        workers, device, threads: as in [compute]: at the same time, where they train, CPU threads of each.
+        folder: of the spec, where a user's own workload is found.
+        log: file that collects what workers and workloads print.
+        keep_open: file descriptors for processes of this machine to inherit: a lock on the results, which holds as
+            long as one of them may write.
     """
 
-    request: int
-    done: Mapping[str, Any] | None = None
-    error: tuple[str, str, str] = ("", "", "")
-    by: str = ""
+    workers: int | Literal["auto"]
+    device: str
+    threads: int
+    folder: Path
+    log: Path
+    keep_open: tuple[int, ...] = ()
 
 
 class Executor(Protocol):
-    """Runs requests somewhere, each in a process that is not this one."""
+    """Runs requests somewhere, each in a process that is not this one.
 
-    slots: int
-    at_once: bool
-    """Whether up to `slots` requests run at the same time, so that one may wait for another."""
+    A worker is a `bscrit.train.worker`: it takes one file after the other and leaves an answer beside each.
+    """
 
-    def submit(self, request: Mapping[str, Any]) -> int:
-        """Begin a request (at most `slots` at a time) and return its number."""
+    @property
+    def slots(self) -> int:
+        """Requests that it holds at the same time; 0 where it has to wait for workers, and it may change."""
 
-    def prepare(self, request: Mapping[str, Any]) -> None:
-        """Have every worker that is idle load a workload (use, settings, device) before it trains on it."""
+    def submit(self, request: Path) -> str:
+        """Begin the request of a file, and return a handle of it."""
 
-    def leave(self, number: int) -> None:
-        """Tell the worker of this request to leave; it keeps what it has, and its answer comes as ever."""
+    def poll(self, seconds: float) -> Sequence[str]:
+        """Handles of requests that ended within this time: their answers lie in files, or will never come."""
 
-    def poll(self, seconds: float) -> list[Answer]:
-        """Answers that came within this time; empty when there were none."""
+    def cancel(self, handle: str) -> None:
+        """Have the worker of a request leave; it keeps what it has, and its answer comes as ever."""
 
     def close(self) -> None:
-        """Tell every worker to leave; each keeps what it has, for another day."""
+        """Have every worker leave and wait for it; each keeps what it has, for another day."""
+
+
+@contextlib.contextmanager
+def executor_of(
+    spec: Spec, out: Path, keep_open: Sequence[int] = (), workers: int | None = None
+) -> Iterator[Executor]:
+    """The executor that a spec names, with an empty folder for its requests; both are gone after the block.
+
+    Args:
+        out: the results folder.
+        workers: instead of those that the spec asks for.
+    """
+    asked, paths = spec.compute, ResultsPaths(out)
+    compute = Compute(
+        workers=asked.workers if workers is None else workers,
+        device=asked.device,
+        threads=asked.threads,
+        folder=spec.workload.folder,
+        log=paths.workers_log,
+        keep_open=tuple(keep_open),
+    )
+    shutil.rmtree(paths.requests, ignore_errors=True)
+    with explaining(paths.requests):
+        paths.requests.mkdir(exist_ok=True)
+    executor = cast(Executor, load(EXECUTORS, asked.executor, "[compute] executor")(compute))
+    try:
+        yield executor
+    finally:
+        executor.close()
+        shutil.rmtree(paths.requests, ignore_errors=True)

@@ -1,85 +1,105 @@
-"""Worker processes on this machine: warm, so that torch is imported once each and not once a trial."""
+"""Worker processes on this machine; where some are free, a cohort is split over several of them."""
 
 from __future__ import annotations
 
 import contextlib
-import itertools
-import json
 import os
 import select
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from bscrit.sweep.executors import Answer
+from bscrit.files import stamp
+from bscrit.order import Cohort
+from bscrit.paths import TrialPaths
+from bscrit.plugins import BUILT_IN_WORKLOADS
+from bscrit.record import read_record
+from bscrit.request import (
+    Done,
+    Facts,
+    Failed,
+    Look,
+    Prepare,
+    Request,
+    Setup,
+    Shard,
+    Train,
+    read_answer,
+    read_request,
+    take_answer,
+    take_request,
+    write_answer,
+    write_request,
+)
+from bscrit.sweep.executors import Compute
+from bscrit.sweep.executors.shards import Paces, Shards, names, share_out
+from bscrit.sweep.executors.warm import EXIT_SECONDS, Warm, start, visible_devices
 
 GRACE_SECONDS = 60.0
-EXIT_SECONDS = 10.0
+MOST_WORKERS = 4
+
+
+@dataclass
+class _Job:
+    """A request at hand, and its parts: itself, or a shard of its cohort for each of several workers.
+
+    Attributes:
+        parts: those without an answer, by their files.
+        cohort: that trains; None where none does.
+        split: whether there are several parts.
+        left: whether its workers were asked to leave: without the others a shard would wait for ever.
+        failed: the first failure.
+        done: the answers of the parts that went well.
+    """
+
+    parts: dict[Path, Request]
+    cohort: Cohort | None = None
+    split: bool = False
+    left: bool = False
+    failed: Failed | None = None
+    done: list[Done] = field(default_factory=list)
 
 
 class Local:
-    """Up to `slots` workers; one that died is replaced.
+    """As many workers as [compute] asks for, warm, so that torch is imported once each; one that died is replaced."""
 
-    Args:
-        slots: workers at the same time.
-        folder: of the spec, where a user's own workload is found.
-        log: file that collects what workers and workloads print.
-        threads: CPU threads of each worker.
-        keep_open: file descriptors that workers inherit: a lock on the results that outlives this process.
-    """
+    def __init__(self, compute: Compute) -> None:
+        self._compute = compute
+        self._workers = [start(compute, place) for place in range(worker_count(compute))]
+        self._submitted: list[Path] = []
+        self._jobs: dict[Path, _Job] = {}
+        self._paces = Paces()
+        self._former: dict[tuple[str, ...], Shards] = {}
 
-    at_once = True
+    @property
+    def slots(self) -> int:
+        """One for each worker, but for those that help with the cohort of another."""
+        return len(self._workers) - sum(len(job.parts) - 1 for job in self._jobs.values())
 
-    def __init__(
-        self, slots: int, folder: Path, log: Path, threads: int = 1, keep_open: Sequence[int] = ()
-    ) -> None:
-        self.slots = slots
-        self._folder = folder
-        self._log = log
-        self._threads = threads
-        self._keep_open = tuple(keep_open)
-        self._numbers = itertools.count()
-        self._workers = [self._start(place) for place in range(slots)]
+    def submit(self, request: Path) -> str:
+        self._submitted.append(request)
+        return str(request)
 
-    def submit(self, request: Mapping[str, Any]) -> int:
-        idle = [place for place, worker in enumerate(self._workers) if worker.request is None]
-        place = min(idle, key=lambda place: self._workers[place].preparing)
-        worker = self._workers[place]
-        if worker.process.poll() is not None:
-            worker = self._workers[place] = self._start(place)
-        worker.request, worker.keeps = next(self._numbers), request["call"] == "train"
-        worker.tell(request)
-        return worker.request
-
-    def prepare(self, request: Mapping[str, Any]) -> None:
-        for worker in self._workers:
-            if worker.request is None:
-                worker.preparing = True
-                worker.tell({"call": "prepare", "request": dict(request)})
-
-    def leave(self, number: int) -> None:
-        for worker in self._workers:
-            if worker.request == number:
-                worker.process.terminate()
-
-    def poll(self, seconds: float) -> list[Answer]:
-        busy = {
-            worker.output: worker
-            for worker in self._workers
-            if worker.request is not None or worker.preparing
-        }
-        ready, _, _ = select.select(list(busy), [], [], seconds)
+    def poll(self, seconds: float) -> list[str]:
+        self._begin()
+        open_ones = {worker.output: worker for worker in self._workers if worker.handed}
+        ready = set(select.select(list(open_ones), [], [], seconds)[0])
         # What a worker started may hold its output open when it is dead.
-        dead = [output for output in set(busy) - set(ready) if busy[output].process.poll() is not None]
-        ready += select.select(dead, [], [], 0)[0]
-        answers = [busy[output].read() for output in ready]
-        answers += [busy[output].died() for output in dead if output not in ready]
-        return [answer for answer in answers if answer is not None]
+        dead = [output for output in set(open_ones) - ready if open_ones[output].process.poll() is not None]
+        ready |= set(select.select(dead, [], [], 0)[0])
+        finished = []
+        for output in [*ready, *(output for output in dead if output not in ready)]:
+            worker = open_ones[output]
+            for part in worker.read() if output in ready else worker.died():
+                finished += self._take(worker, part)
+        return finished
+
+    def cancel(self, handle: str) -> None:
+        self._begin()
+        parts = self._jobs[Path(handle)].parts
+        for worker in self._workers:
+            if parts.keys() & worker.handed.keys():
+                worker.leave()
 
     def close(self) -> None:
         for worker in self._workers:
@@ -88,99 +108,109 @@ class Local:
                     worker.process.stdin.close()
         deadline = time.monotonic() + GRACE_SECONDS
         for worker in self._workers:
-            if worker.request is None:
+            if not worker.handed:
                 worker.process.terminate()
-            has_time = not worker.preparing and (worker.request is None or worker.keeps)
-            worker.end(max(deadline - time.monotonic(), 0.1) if has_time else 0.0)
+            worker.end(max(deadline - time.monotonic(), 0.1) if worker.keeps else 0.0)
             if worker.process.stdout is not None:
                 worker.process.stdout.close()
 
-    def _start(self, place: int) -> _Worker:
-        environment = {**os.environ, "OMP_NUM_THREADS": str(self._threads), **_own_device(place)}
-        with self._log.open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "bscrit.train.worker", "--path", str(self._folder)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,
-                pass_fds=self._keep_open,
-                env=environment,
-            )
-        return _Worker(process)
-
-
-@dataclass
-class _Worker:
-    process: subprocess.Popen[bytes]
-    request: int | None = None
-    keeps: bool = False
-    preparing: bool = False
-    received: bytes = b""
-
-    def tell(self, request: Mapping[str, Any]) -> None:
-        """Send a request; one who prepares reads it afterwards. One who dies now is found dead by the next poll."""
-        assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.write(json.dumps(dict(request)).encode() + b"\n")
-            self.process.stdin.flush()
-
-    @property
-    def output(self) -> int:
-        assert self.process.stdout is not None
-        return self.process.stdout.fileno()
-
-    def read(self) -> Answer | None:
-        """The answer to the request at hand, None while it is not whole."""
-        chunk = os.read(self.output, 1 << 16)
-        self.received += chunk
-        while b"\n" in self.received:
-            line, _, self.received = self.received.partition(b"\n")
-            answer = json.loads(line)
-            if "prepared" in answer:
-                self.preparing = False
+    def _begin(self) -> None:
+        """Begin what was submitted: how cohorts are split depends on all of them."""
+        cohorts: dict[Path, tuple[Train, Cohort, list[bool]]] = {}
+        for file in self._submitted:
+            request = read_request(file)
+            if isinstance(request, Train):
+                cohorts[file] = (request, *_lanes(request))
                 continue
-            assert self.request is not None
-            request, self.request = self.request, None
-            if "error" in answer:
-                return Answer(request, error=tuple(answer["error"]), by=answer["of"])
-            if answer.get("done") is False:  # told to leave: the next request is for another worker
-                self.end(EXIT_SECONDS)
-            return Answer(request, done=answer)
-        return None if chunk else self.died()
+            self._hand(file, _Job({file: request}))
+            if isinstance(request, Look) and request.setup.use in BUILT_IN_WORKLOADS:
+                self._prepare(file.parent, request.setup)
+        self._submitted = list(cohorts)
+        idle = sum(not worker.busy for worker in self._workers)
+        if not cohorts or not idle:
+            return
+        _, planned, live = zip(*cohorts.values(), strict=True)
+        trials = next(iter(cohorts.values()))[0].folders[0].parent
+        shared = share_out(planned, live, idle, trials, self._paces, self._former)
+        for (file, (request, cohort, _)), shards in zip(cohorts.items(), shared, strict=False):
+            self._submitted.remove(file)
+            self._former[names(cohort)] = shards
+            split = len(shards) > 1
+            parts = _split(file, request, shards) if split else {file: request}
+            self._hand(file, _Job(parts, cohort, split))
 
-    def died(self) -> Answer | None:
-        """The answer of a worker that can give none any more, None where it was asked nothing but to prepare."""
-        request, self.request, self.preparing = self.request, None, False
-        self.end(EXIT_SECONDS)
-        if request is None:
-            return None
-        return Answer(request, error=("", explain_exit(self.process.returncode), ""), by="worker")
+    def _hand(self, file: Path, job: _Job) -> None:
+        """Hand each part to a worker that is idle, at best to one that need not prepare first."""
+        self._jobs[file] = job
+        for part, request in job.parts.items():
+            idle = [place for place, worker in enumerate(self._workers) if not worker.busy]
+            place = min(idle, key=lambda place: self._workers[place].preparing)
+            if self._workers[place].process.poll() is not None:
+                self._workers[place] = start(self._compute, place)
+            self._workers[place].hand(part, request)
 
-    def end(self, seconds: float) -> None:
-        """Wait this long for the worker to end, then end it, and in any case whatever it started."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(seconds)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+    def _prepare(self, requests: Path, setup: Setup) -> None:
+        """Have every worker that is idle load a workload before it trains on it."""
+        for worker in self._workers:
+            if not worker.busy:
+                prepare = Prepare(setup)
+                worker.hand(write_request(requests, prepare), prepare)
+
+    def _take(self, worker: Warm, part: Path) -> list[str]:
+        """Take in the answer to a part; the handle of its request, where no part is left."""
+        file = next((file for file, job in self._jobs.items() if part in job.parts), None)
+        if file is None:
+            take_answer(part)  # it has prepared
+            return []
+        job = self._jobs[file]
+        request = job.parts.pop(part)
+        answer = take_answer(part) if job.split else read_answer(part)
+        if worker.leaving or (isinstance(answer, Done) and not answer.ended):
+            worker.end(EXIT_SECONDS)  # the next request is for another one
+        ended = isinstance(answer, Facts) or (isinstance(answer, Done) and answer.ended)
+        if isinstance(answer, Done):
+            job.done.append(answer)
+            if job.cohort is not None:
+                self._paces.add(job.cohort, answer.paces)
+        elif isinstance(answer, Failed) and (not job.left or answer.fault == "user"):
+            job.failed = replace(answer, lanes=request.own) if isinstance(request, Train) else answer
+        elif isinstance(request, Look) and request.setup.use not in BUILT_IN_WORKLOADS:
+            # Not before: a class of the user's may download, and two at once would collide.
+            self._prepare(file.parent, request.setup)
+        if job.parts:
+            if not (job.left or ended):
+                job.left = True
+                self.cancel(str(file))
+            return []
+        del self._jobs[file]
+        self._paces.waited([done.waits for done in job.done])
+        if job.split:
+            write_answer(file, job.failed or Done(all(done.ended for done in job.done)))
+        return [str(file)]
 
 
-def explain_exit(code: int) -> str:
-    """What an exit status means, in words.
-
-    >>> explain_exit(-9)
-    'the worker was killed by SIGKILL, likely for lack of memory'
-    """
-    code = -(code - 128) if code > 128 else code
-    if code >= 0:
-        return f"the worker ended with exit status {code}"
-    name = signal.Signals(-code).name if -code in {s.value for s in signal.Signals} else f"signal {-code}"
-    likely = ", likely for lack of memory" if name == "SIGKILL" else ""
-    return f"the worker was killed by {name}{likely}"
+def _lanes(request: Train) -> tuple[Cohort, list[bool]]:
+    """The cohort that lies in the folders of a request, and which of its lanes train."""
+    records = [read_record(folder) for folder in request.folders]
+    begun = [record for record in records if record is not None]
+    assert len(begun) == len(records), "the sweep begins a folder before it hands it over"
+    cohort = Cohort(tuple(record.trial for record in begun), begun[0].order)
+    return cohort, [not record.finished for record in begun]
 
 
-def _own_device(place: int) -> dict[str, str]:
-    """Where several GPUs are visible, each worker sees one of them: two runs never share a GPU."""
-    visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-    return {"CUDA_VISIBLE_DEVICES": visible[place % len(visible)]} if len(visible) > 1 else {}
+def _split(file: Path, request: Train, shards: Shards) -> dict[Path, Request]:
+    """A request for each shard in place of one for the cohort."""
+    take_request(file)
+    stamps = tuple(stamp(TrialPaths(folder).curve) for folder in request.folders)
+    parts = [replace(request, shard=Shard(own, stamps)) for own in shards]
+    return {write_request(file.parent, part): part for part in parts}
+
+
+def worker_count(compute: Compute) -> int:
+    """Workers at the same time."""
+    if compute.workers != "auto":
+        return compute.workers
+    if compute.device != "cpu" and (visible := visible_devices()):
+        return len(visible)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores // compute.threads, MOST_WORKERS))

@@ -9,7 +9,7 @@ by its overhead takes hardly less.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from bscrit.order import Cohort
 from bscrit.paths import TrialPaths
+from bscrit.request import Stretch, Waits
 
 Shards = list[tuple[int, ...]]  # places in the cohort, one tuple for each worker
 BARRIER_SECONDS = 0.001  # what an evaluation costs shards, beyond the slower one's steps, at the least
@@ -37,17 +38,17 @@ class Paces:
     seen: dict[tuple[int, str], dict[int, list[float]]] = field(default_factory=dict)
     barrier: float = BARRIER_SECONDS
 
-    def add(self, cohort: Cohort, paces: Iterable[Sequence[float]]) -> None:
-        """Take in [lanes, steps, seconds] of a cohort or of a shard."""
+    def add(self, cohort: Cohort, paces: Iterable[Stretch]) -> None:
+        """Take in those of a cohort or of a shard."""
         here = self.seen.setdefault((cohort.batch_size, cohort.order.backend), {})
-        for lanes, steps, seconds in paces:
-            pace = here.setdefault(int(lanes), [0.0, 0.0])
-            pace[0] += steps
-            pace[1] += seconds
+        for stretch in paces:
+            pace = here.setdefault(stretch.lanes, [0.0, 0.0])
+            pace[0] += stretch.steps
+            pace[1] += stretch.seconds
 
-    def waited(self, waits: Sequence[Sequence[float]]) -> None:
-        """Take in [evaluations, seconds] of all shards of a cohort; what one waits for is another's to do."""
-        each = [seconds / count for count, seconds in waits if count]
+    def waited(self, waits: Iterable[Waits]) -> None:
+        """Take in those of all shards of a cohort; what one waits for is another's to do."""
+        each = [wait.seconds / wait.evaluations for wait in waits if wait.evaluations]
         if len(each) > 1:
             self.barrier = max(min(each), BARRIER_SECONDS)
 
@@ -81,25 +82,24 @@ class Paces:
 
 def share_out(
     planned: Sequence[Cohort],
+    live: Sequence[Sequence[bool]],
     workers: int,
-    ended: Callable[[Cohort], Sequence[bool]],
     trials: Path,
     paces: Paces,
     former: Mapping[tuple[str, ...], Shards],
-) -> list[tuple[Cohort, Shards]]:
-    """The cohorts that begin now, with their shards: at most as many as there are workers that are free.
+) -> list[Shards]:
+    """The shards of each cohort that begins now, of the first ones for which there are workers that are free.
 
     Args:
-        ended: which lanes of a cohort need not train any more.
+        live: which lanes of each cohort train.
         trials: their folders: a cohort that was split and interrupted goes on as it was split, since each shard
             left its own checkpoint.
         former: how cohorts were split in this sweep, by the names of their trials: if one worker dies again, it is
             for its own lanes alone.
     """
     chosen: list[_Split] = []
-    for cohort in planned:
-        live = [not done for done in ended(cohort)]
-        split = _Split.begun(cohort, live, trials, former.get(names(cohort), []), workers)
+    for cohort, trains in zip(planned, live, strict=True):
+        split = _Split.begun(cohort, trains, trials, former.get(names(cohort), []), workers)
         if len(split.shards) > workers:
             break
         chosen.append(split)
@@ -114,7 +114,7 @@ def share_out(
             continue
         workers -= more - len(split.shards)
         split.shards = _even(split.live, more)
-    return [(split.cohort, split.shards) for split in chosen]
+    return [split.shards for split in chosen]
 
 
 def names(cohort: Cohort) -> tuple[str, ...]:
