@@ -90,6 +90,10 @@ class Train:
         """Places of the lanes that this request trains."""
         return self.shard.own if self.shard is not None else tuple(range(len(self.folders)))
 
+    @property
+    def own_folders(self) -> tuple[Path, ...]:
+        return tuple(self.folders[place] for place in self.own)
+
 
 @dataclass(frozen=True, config=STRICT)
 class Stretch:

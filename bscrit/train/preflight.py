@@ -210,7 +210,7 @@ def _backend(
     setup: Setup, workload: Workload, device: str, size: int, optimizer: Mapping[str, Any]
 ) -> tuple[str, str]:
     """The backend at one batch size, and a sentence where it is not the one that was wished for."""
-    arguments = {"dtype": setup.dtype, "device": device, "micro_batch": setup.micro_batch}
+    arguments: dict[str, Any] = {"dtype": setup.dtype, "device": device, "micro_batch": setup.micro_batch}
     if setup.lanes == "loop":
         return "loop", ""
     if setup.lanes == "vmap":

@@ -129,8 +129,8 @@ def answer(request: Request, leave: threading.Event | None = None) -> Answer:
     except Exception as error:
         text = traceback.format_exc()
         sys.stderr.write(text)
-        for place in request.own if isinstance(request, Train) else ():
-            with TrialPaths(request.folders[place]).log.open("a", encoding="utf-8") as log:
+        for folder in request.own_folders if isinstance(request, Train) else ():
+            with TrialPaths(folder).log.open("a", encoding="utf-8") as log:
                 log.write(text)
         return Failed("trial", f"{type(error).__name__}: {error}")
 

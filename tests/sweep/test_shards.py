@@ -235,7 +235,7 @@ def test_a_shard_that_always_dies_costs_its_own_lanes_alone(run, undisturbed, tm
     """The others have left their checkpoints, and go on without it."""
 
     def trouble(_, request):
-        own = [request.folders[place].name for place in request.own] if isinstance(request, Train) else []
+        own = [folder.name for folder in request.own_folders] if isinstance(request, Train) else []
         count = itertools.count()
         if any("b00004-lr0.00625-" in name for name in own):
             return lambda: next(count) < 3 or os.kill(os.getpid(), signal.SIGKILL)

@@ -136,7 +136,7 @@ class Local:
             self._submitted.remove(file)
             self._former[names(cohort)] = shards
             split = len(shards) > 1
-            parts = _split(file, request, shards) if split else {file: request}
+            parts: dict[Path, Request] = _split(file, request, shards) if split else {file: request}
             self._hand(file, _Job(parts, cohort, split))
 
     def _hand(self, file: Path, job: _Job) -> None:
