@@ -256,11 +256,11 @@ def oracle(folder: Path) -> dict[str, dict[str, float]]:
     workload = load_workload(spec.workload.use, spec.workload.settings)
     workload.prepare("cpu")
     # Torch imports much when a first optimizer is made: that is start-up.
-    by_hand(workload, Run(spec.sweep.batch_sizes[0], 0.0, 0, 1), spec.optimizer_at(spec.sweep.batch_sizes[0]))
+    by_hand(workload, Run(spec.sweep.batch_sizes[0], 0.0, 0, 1), spec.optimizer.at(spec.sweep.batch_sizes[0]))
     found: dict[str, dict[str, float]] = {}
     for run in winning(spec, read_records(folder)):
         start, cpu = time.perf_counter(), time.process_time()
-        by_hand(workload, run, spec.optimizer_at(run.batch_size))
+        by_hand(workload, run, spec.optimizer.at(run.batch_size))
         here = found.setdefault(str(run.batch_size), {"seconds": 0.0, "cpu_seconds": 0.0, "examples": 0.0})
         here["seconds"] += time.perf_counter() - start
         here["cpu_seconds"] += time.process_time() - cpu

@@ -162,23 +162,25 @@ def train(
     """Curves of some seeds at one rate, as lanes, until their mean meets the hardest target or fails to."""
     from bscrit.cohort.judge import evaluation_after
     from bscrit.engine.lanes import Lanes
-    from bscrit.engine.schedule import factor
+    from bscrit.position import Position
 
     lanes = Lanes(
         workload,
         seeds=seeds,
         lrs=[lr] * len(seeds),
         batch_size=batch_size,
-        optimizer=spec.optimizer_at(batch_size),
+        optimizer=spec.optimizer.at(batch_size),
         dtype=spec.compute.dtype,
     )
     most = min(spec.max_steps_at(batch_size), most_steps)
-    target, schedule = spec.sweep.targets[-1], spec.schedule_at(batch_size)
+    target = spec.sweep.targets[-1]
     grid, losses, step = [0], [lanes.evaluate()], 0
     while True:
         upcoming = evaluation_after(step)
         for number in range(step, upcoming):
-            lanes.step(number * batch_size, factor(schedule, number, batch_size))
+            lanes.step(
+                number * batch_size, spec.schedule.factor(Position(number, number * batch_size), batch_size)
+            )
         step = upcoming
         grid.append(step)
         losses.append(lanes.evaluate())

@@ -30,13 +30,13 @@ def named(name: str) -> Spec:
 
 def identity(spec: Spec) -> dict[str, Any]:
     """What of a spec a reference belongs to: what is trained, at which batch sizes, and how far."""
-    optimizers = {str(size): spec.optimizer_at(size) for size in spec.sweep.batch_sizes}
+    optimizers = {str(size): spec.optimizer.at(size) for size in spec.sweep.batch_sizes}
     distinct = list(map(dict, {tuple(one.items()) for one in optimizers.values()}))
     return {
         "workload": {"use": spec.workload.use, **spec.workload.settings},
         "optimizer": distinct[0] if len(distinct) == 1 else optimizers,
         "batch_sizes": list(spec.sweep.batch_sizes),
-        "schedule": spec.schedule_at(spec.sweep.batch_sizes[0]),
+        "schedule": spec.schedule.declared(),
         "targets": list(spec.sweep.targets),
         "dtype": spec.compute.dtype,
     }

@@ -13,7 +13,9 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-Scalar = str | int | float | bool
+from bscrit.recipe import Recipe
+from bscrit.values import Scalar
+
 Status = Literal["reached", "exhausted", "stopped", "diverged", "failed", "running"]
 FINISHED: frozenset[str] = frozenset({"reached", "exhausted", "stopped", "diverged"})
 CENSORED: frozenset[str] = frozenset({"exhausted", "stopped"})
@@ -49,6 +51,11 @@ class Trial:
         """Eight hexadecimal digits of the hash of everything above."""
         text = json.dumps(asdict(self), sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """The optimizer and the schedule with all that is known about them."""
+        return Recipe.read(self.optimizer, self.schedule)
 
     @property
     def name(self) -> str:

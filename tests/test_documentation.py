@@ -87,8 +87,8 @@ def test_every_toml_block_is_a_spec(tmp_path: Path):
     whole = tomllib.loads(blocks[0])
     for block in blocks:
         spec = parse_spec({**whole, **tomllib.loads(block)}, folder=tmp_path)  # others show one table
-        assert spec.optimizer_at(64)["beta2"] == pytest.approx(0.99)
-        assert spec.optimizer_at(4096)["beta2"] == 0.9
+        assert spec.optimizer.at(64)["beta2"] == pytest.approx(0.99)
+        assert spec.optimizer.at(4096)["beta2"] == 0.9
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

@@ -3,7 +3,7 @@
     lanes = Lanes(Quadratic(), seeds=[0, 0], lrs=[0.1, 0.2], batch_size=16, optimizer={"use": "sgd"})
     position = Position()
     for _ in range(100):
-        lanes.step(position.examples, factor(schedule, position.steps, 16))
+        lanes.step(position.examples, schedule.factor(position, 16))
         position = position.after(16)
     lanes.evaluate()    # (2,) losses
 
@@ -42,7 +42,7 @@ class Lanes:
         workload: prepared for the device.
         seeds, lrs: (K,) of each lane; lanes of one seed see the same batches.
         batch_size: in the workload's unit.
-        optimizer: resolved settings, see `bscrit.engine.optimizers`.
+        optimizer: an [optimizer] table without expressions, see `bscrit.recipe`.
         backend: "vmap" or "loop", see `bscrit.engine.backends`.
         dtype: what is computed in, see `bscrit.engine.precision`.
         micro_batch: larger batches are accumulated from parts of this size; None for never.
@@ -125,7 +125,10 @@ class Lanes:
         self.optimizer.step(parameters, gradients, factor)
 
     def gradients(self, start: int) -> dict[str, Tensor]:
-        """What `step` would update with, by name, [K, ...]; buffers stay as they are."""
+        """The mean gradients of the update after `start` examples, unclipped, by name, [K, ...].
+
+        Buffers stay as they are.
+        """
         with restored(self.stack.buffers):
             gradients = self.mean_gradients(self.batches(start), self.batch_size, start)
         return dict(zip(self.stack.parameters, gradients, strict=True))

@@ -6,90 +6,72 @@ rates and bias corrections stay in float64 until the last cast, as they do there
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from bscrit.engine.stacks import joined, rows_of, zeros_like_strided
-from bscrit.errors import nearest
+from bscrit.recipe import Recipe
 
-DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    "sgd": {"momentum": 0.0, "nesterov": False, "weight_decay": 0.0},
-    "adam": {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0},
-    "adamw": {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.01},
-}
-
-
-def resolve(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with torch's defaults filled in.
-
-    Raises:
-        ValueError: unknown optimizer or key, or a value out of its range; the sentence names the key.
-    """
-    use = settings.get("use", "sgd")
-    if use not in DEFAULTS:
-        raise ValueError(f"use = {use!r} is no optimizer; {nearest(str(use), DEFAULTS)}")
-    known = DEFAULTS[use]
-    for key in settings:
-        if key not in known and key != "use":
-            raise ValueError(f"{key} is no setting of {use}; {nearest(key, known)}")
-    values = {"use": use, **known, **settings}
-    for key, value in values.items():
-        if key == "use":
-            continue
-        if key == "nesterov":
-            if not isinstance(value, bool):
-                raise ValueError(f"nesterov = {value!r} must be true or false")
-        elif isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError(f"{key} = {value!r} must be a number")
-        elif key in ("beta1", "beta2", "momentum") and not 0 <= value < 1:
-            raise ValueError(f"{key} = {value} must be at least 0 and below 1")
-        elif not 0 <= value < float("inf"):
-            raise ValueError(f"{key} = {value} must be finite and not negative")
-    if values.get("nesterov") and values["momentum"] == 0:
-        raise ValueError("nesterov = true needs a momentum above 0")
-    return values
+Stacks = list[Tensor]
 
 
 class StackedOptimizer:
     """One optimizer for all lanes; they take their updates together, so they share the count of updates.
 
+    Args:
+        settings: an [optimizer] table; ValueError where it is none. Numbers, no expressions.
+        lrs: (K,) rates at full strength.
+
     Attributes:
-        lrs: (K,) float64, the rates at full strength.
+        settings: the table with its defaults filled in.
+        lrs: (K,) float64.
         updates: applied so far.
-        moments: per kind ("momentum", or "mean" and "square"), one stack per parameter, empty before the
-            first update.
+        clipped: (K,) updates whose gradient `clip` shortened.
+        moments: stacks per kind ("momentum", or "mean" and "square"), one per parameter, empty before the first
+            update.
     """
 
     def __init__(self, settings: Mapping[str, Any], lrs: Sequence[float]) -> None:
-        self.settings = resolve(settings)
+        self.settings: Mapping[str, Any] = Recipe.read(settings).optimizer.at(1)
         self.lrs = torch.tensor(list(lrs), dtype=torch.float64)
         self.updates = 0
-        self.moments: dict[str, list[Tensor]] = {}
-        self._steps: tuple[float, list[Tensor]] | None = None  # rates as the last update had them
+        self.clipped = torch.zeros(len(self.lrs), dtype=torch.int64)
+        self.moments: dict[str, Stacks] = {}
+        self._sizes: tuple[float, Stacks] | None = None  # rates as the last update had them
 
     @torch.no_grad()
-    def step(self, parameters: list[Tensor], gradients: list[Tensor], factor: float = 1.0) -> None:
+    def step(self, parameters: Stacks, gradients: Stacks, factor: float = 1.0) -> None:
         """Apply one update in place, with rates `factor * lrs`."""
         if not parameters:
             return
         self.updates += 1
-        if self.settings["use"] == "sgd":
-            self._sgd(parameters, gradients, factor)
-        else:
-            self._adam(parameters, gradients, self.lrs * factor)
+        if "clip" in self.settings:
+            gradients = self._clip(gradients, self.settings["clip"])
+        RULES[self.settings["use"]](self, parameters, gradients, factor)
+
+    def clipped_shares(self) -> list[float] | None:
+        """Of each lane, the share of its updates that were clipped; None without `clip`."""
+        return (self.clipped.double() / max(self.updates, 1)).tolist() if "clip" in self.settings else None
 
     def keep(self, rows: Sequence[int]) -> None:
         """Drop every lane but these."""
-        self.lrs, self._steps = self.lrs[list(rows)], None
+        rows = list(rows)
+        self.lrs, self.clipped, self._sizes = self.lrs[rows], self.clipped[rows], None
         self.moments = {kind: [rows_of(stack, rows) for stack in s] for kind, s in self.moments.items()}
 
     def state_dict(self, rows: Sequence[int]) -> dict[str, Any]:
         """A copy of the state of these lanes, tensors with their strides."""
+        rows = list(rows)
         moments = {kind: [rows_of(stack, rows) for stack in s] for kind, s in self.moments.items()}
-        return {"updates": self.updates, "lrs": self.lrs[list(rows)], "moments": moments}
+        return {
+            "updates": self.updates,
+            "lrs": self.lrs[rows],
+            "clipped": self.clipped[rows],
+            "moments": moments,
+        }
 
     def load_state_dicts(self, states: Sequence[Mapping[str, Any]], device: torch.device) -> None:
         """Continue from one or several results of `state_dict`, whose lanes replace those there were.
@@ -101,7 +83,8 @@ class StackedOptimizer:
         if len(updates) != 1:
             raise ValueError(f"lanes after {sorted(updates)} updates can't go on together")
         self.updates = updates.pop()
-        self.lrs, self._steps = torch.cat([state["lrs"] for state in states]), None
+        self.lrs, self._sizes = torch.cat([state["lrs"] for state in states]), None
+        self.clipped = torch.cat([state["clipped"].to(device) for state in states])
         self.moments = {
             kind: [
                 joined([stack.to(device) for stack in stacks])
@@ -110,50 +93,88 @@ class StackedOptimizer:
             for kind in states[0]["moments"]
         }
 
-    def _sgd(self, parameters: list[Tensor], gradients: list[Tensor], factor: float) -> None:
-        momentum, decay = self.settings["momentum"], self.settings["weight_decay"]
-        if decay:
-            gradients = list(torch._foreach_add(gradients, parameters, alpha=decay))
-        if momentum:
-            if self.moments:
-                buffers = self.moments["momentum"]
-                torch._foreach_mul_(buffers, momentum)
-                torch._foreach_add_(buffers, gradients)
-            else:
-                buffers = self._moments("momentum", parameters)
-                torch._foreach_copy_(buffers, gradients)
-            if self.settings["nesterov"]:
-                gradients = list(torch._foreach_add(gradients, buffers, alpha=momentum))
-            else:
-                gradients = buffers
-        if self._steps is None or self._steps[0] != factor:
-            self._steps = factor, _per_lane(self.lrs * factor, parameters)
-        torch._foreach_addcmul_(parameters, gradients, self._steps[1], value=-1)
-
-    def _adam(self, parameters: list[Tensor], gradients: list[Tensor], rates: Tensor) -> None:
-        beta1, beta2 = self.settings["beta1"], self.settings["beta2"]
-        decay = self.settings["weight_decay"]
-        if decay and self.settings["use"] == "adamw":
-            torch._foreach_mul_(parameters, _per_lane(1 - rates * decay, parameters))
-        elif decay:
-            gradients = list(torch._foreach_add(gradients, parameters, alpha=decay))
-        means, squares = (self._moments(kind, parameters) for kind in ("mean", "square"))
-        torch._foreach_lerp_(means, gradients, 1 - beta1)
-        torch._foreach_mul_(squares, beta2)
-        torch._foreach_addcmul_(squares, gradients, gradients, value=1 - beta2)
-        denominators = torch._foreach_sqrt(squares)
-        torch._foreach_div_(denominators, (1 - beta2**self.updates) ** 0.5)
-        torch._foreach_add_(denominators, self.settings["eps"])
-        sizes = _per_lane(rates / (1 - beta1**self.updates), parameters)
-        torch._foreach_addcdiv_(parameters, torch._foreach_mul(means, sizes), denominators, value=-1)
-
-    def _moments(self, kind: str, parameters: list[Tensor]) -> list[Tensor]:
+    def kept(self, kind: str, parameters: Stacks) -> Stacks:
+        """The moments of one kind, zeros before the first update."""
         if kind not in self.moments:
             self.moments[kind] = [zeros_like_strided(parameter) for parameter in parameters]
         return self.moments[kind]
 
+    def sizes(self, parameters: Stacks, factor: float) -> Stacks:
+        """The rates, shaped for each parameter; cast anew where they change."""
+        if self._sizes is None or self._sizes[0] != factor:
+            self._sizes = factor, _per_lane(self.lrs * factor, parameters)
+        return self._sizes[1]
 
-def _per_lane(values: Tensor, parameters: list[Tensor]) -> list[Tensor]:
+    def _clip(self, gradients: Stacks, most: float) -> Stacks:
+        """Gradients as torch.nn.utils.clip_grad_norm_ has them; NaN where the norm is no finite number."""
+        norms = _norms(gradients)
+        shares = most / (norms + 1e-6)
+        self.clipped = self.clipped.to(norms.device) + (shares < 1)
+        shares = torch.where(norms.isfinite(), shares.clamp(max=1), torch.nan)
+        return list(torch._foreach_mul(gradients, _per_lane(shares, gradients)))
+
+
+def _sgd(optimizer: StackedOptimizer, parameters: Stacks, gradients: Stacks, factor: float) -> None:
+    momentum = optimizer.settings["momentum"]
+    gradients = _with_penalty(optimizer, parameters, gradients)
+    if momentum:
+        first = not optimizer.moments
+        buffers = optimizer.kept("momentum", parameters)
+        if first:
+            torch._foreach_copy_(buffers, gradients)
+        else:
+            torch._foreach_mul_(buffers, momentum)
+            torch._foreach_add_(buffers, gradients)
+        if optimizer.settings["nesterov"]:
+            gradients = list(torch._foreach_add(gradients, buffers, alpha=momentum))
+        else:
+            gradients = buffers
+    torch._foreach_addcmul_(parameters, gradients, optimizer.sizes(parameters, factor), value=-1)
+
+
+def _adam(optimizer: StackedOptimizer, parameters: Stacks, gradients: Stacks, factor: float) -> None:
+    _moments(optimizer, parameters, _with_penalty(optimizer, parameters, gradients), factor)
+
+
+def _adamw(optimizer: StackedOptimizer, parameters: Stacks, gradients: Stacks, factor: float) -> None:
+    if decay := optimizer.settings["weight_decay"]:
+        torch._foreach_mul_(parameters, _per_lane(1 - optimizer.lrs * factor * decay, parameters))
+    _moments(optimizer, parameters, gradients, factor)
+
+
+def _moments(optimizer: StackedOptimizer, parameters: Stacks, gradients: Stacks, factor: float) -> None:
+    """The update that Adam and AdamW share."""
+    beta1, beta2 = optimizer.settings["beta1"], optimizer.settings["beta2"]
+    means, squares = (optimizer.kept(kind, parameters) for kind in ("mean", "square"))
+    torch._foreach_lerp_(means, gradients, 1 - beta1)
+    torch._foreach_mul_(squares, beta2)
+    torch._foreach_addcmul_(squares, gradients, gradients, value=1 - beta2)
+    denominators = torch._foreach_sqrt(squares)
+    torch._foreach_div_(denominators, (1 - beta2**optimizer.updates) ** 0.5)
+    torch._foreach_add_(denominators, optimizer.settings["eps"])
+    rates = optimizer.lrs * factor / (1 - beta1**optimizer.updates)
+    updates = torch._foreach_mul(means, _per_lane(rates, parameters))
+    torch._foreach_addcdiv_(parameters, updates, denominators, value=-1)
+
+
+Rule = Callable[[StackedOptimizer, Stacks, Stacks, float], None]
+RULES: Mapping[str, Rule] = {"sgd": _sgd, "adam": _adam, "adamw": _adamw}
+"""The update of each optimizer of `bscrit.recipe`."""
+
+
+def _with_penalty(optimizer: StackedOptimizer, parameters: Stacks, gradients: Stacks) -> Stacks:
+    """Gradients of the loss with its L2 penalty."""
+    decay = optimizer.settings["weight_decay"]
+    return list(torch._foreach_add(gradients, parameters, alpha=decay)) if decay else gradients
+
+
+def _norms(gradients: Stacks) -> Tensor:
+    """(K,) float64: each lane's norm over all parameters, by sums that don't depend on the other lanes."""
+    lanes = torch.cat([gradient.double().reshape(len(gradient), -1) for gradient in gradients], dim=1)
+    return torch.stack([torch.linalg.vector_norm(lane) for lane in lanes])
+
+
+def _per_lane(values: Tensor, parameters: Stacks) -> Stacks:
     """(K,) float64 values cast once and shaped [K, 1, ...] for each parameter."""
     cast = {
         (dtype, device): values.to(dtype=dtype, device=device)

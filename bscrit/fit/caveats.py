@@ -52,9 +52,9 @@ def caveats(findings: Findings) -> tuple[Caveat, ...]:
     return _sorted(caveat for write in OF_THE_FIT.values() for caveat in write(findings))
 
 
-def with_noise_caveats(fit: Fit, optimizers: Sequence[str] = ()) -> Fit:
+def with_noise_caveats(fit: Fit, adaptive: Sequence[str] = ()) -> Fit:
     """The fit with those of its noise comparisons in place of any that it had."""
-    compared = Compared(fit.noise, optimizers)
+    compared = Compared(fit.noise, adaptive)
     found = [caveat for write in OF_THE_NOISE.values() for caveat in write(compared)]
     kept = [caveat for caveat in fit.caveats if caveat.code not in OF_THE_NOISE]
     return replace(fit, caveats=_sorted([*kept, *found]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil, log
+from math import log
 
 from bscrit.crossing import Crossing, meet
 from bscrit.order import Order
@@ -15,7 +15,6 @@ from bscrit.trial import CENSORED
 Group = tuple[tuple[str, str], ...]
 Setting = tuple[float, float | None, Group]
 USABLE = frozenset({"reached", "running"}) | CENSORED
-HORIZON_FREE = frozenset({"constant"})
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class Evidence:
         crossings: one per run and target, in any order.
         diverged: (batch size, learning rate or None, group) of each setting at which a run diverged.
         horizons: schedules whose rates depend on the planned length of the run, as words for a caveat.
-        warmups: batch size -> steps of warm-up, where there is one.
+        warmups: batch size -> steps of warm-up.
         notes: what was left out.
     """
 
@@ -67,19 +66,15 @@ def from_records(records: Iterable[Record], targets: Sequence[float] | None = No
     ]
     diverged = [(float(r.trial.batch_size), r.trial.lr, ()) for r in records if r.status == "diverged"]
     failed = [record.trial.name for record in records if record.status == "failed"]
-    schedules = {str(r.trial.schedule.get("use", "constant")) for r in records} - HORIZON_FREE
+    schedules = {r.trial.recipe.schedule.use for r in records if r.trial.recipe.schedule.ends}
     notes = [f"{len(failed)} runs failed and say nothing ({', '.join(failed[:3])})"] if failed else []
-    warmups = {float(r.trial.batch_size): steps for r in records if (steps := _warmup(r))}
+    warmups = {
+        float(trial.batch_size): trial.recipe.schedule.warmup_at(trial.batch_size)
+        for trial in (record.trial for record in records)
+    }
     return Evidence(
         tuple(crossings), tuple(dict.fromkeys(diverged)), tuple(sorted(schedules)), warmups, tuple(notes)
     )
-
-
-def _warmup(record: Record) -> float:
-    """Steps of warm-up of a run's schedule."""
-    schedule = record.trial.schedule
-    examples = float(schedule.get("warmup_examples", 0))
-    return float(schedule.get("warmup_steps", 0)) or float(ceil(examples / record.trial.batch_size))
 
 
 def families(evidence: Evidence) -> list[Family]:

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from bscrit.fit.result import Caveat, NoiseComparison
 from bscrit.words import number, scale_name, shown
 
-ADAPTIVE = ("adam", "adamw")
-
 
 @dataclass(frozen=True)
 class Compared:
@@ -17,18 +15,17 @@ class Compared:
 
     Attributes:
         comparisons: one per metric.
-        optimizers: of the runs, by name; none where they are not known.
+        adaptive: names of the runs' optimizers that scale their updates; none where they are not known.
     """
 
     comparisons: Sequence[NoiseComparison]
-    optimizers: Sequence[str] = ()
+    adaptive: Sequence[str] = ()
 
 
 def euclidean_noise(f: Compared) -> Iterator[Caveat]:
-    adaptive = [name for name in f.optimizers if name in ADAPTIVE]
-    if adaptive and [one.metric for one in f.comparisons] == ["identity"]:
+    if f.adaptive and [one.metric for one in f.comparisons] == ["identity"]:
         text = (
-            f"updates are scaled by {' and '.join(adaptive)}, and the noise scale was measured in plain |g|^2:"
+            f"updates are scaled by {' and '.join(f.adaptive)}, and the noise scale was measured in plain |g|^2:"
             " B_simple is not what these updates see"
         )
         yield Caveat(

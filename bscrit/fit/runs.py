@@ -139,9 +139,8 @@ def _rate_law(records: Sequence[Record], fits: Sequence[Fit]) -> RateLaw | None:
     tuned = [(point.batch_size, point.lr) for fit in fits[-1:] for point in fit.points if point.lr]
     if len(tuned) < FEWEST_RATES:
         return None
-    adaptive = any(record.trial.optimizer["use"] != "sgd" for record in records)
     best = [BestRate(batch_size, RateEstimate(log(lr))) for batch_size, lr in tuned]
-    return fit_law(best, 0.5 if adaptive else 1.0)
+    return fit_law(best, records[0].trial.recipe.optimizer.rate_power)
 
 
 def _in_windows(records: Sequence[Record], metric: str, data: float | None) -> tuple[NoisePoint, ...]:

@@ -1,7 +1,7 @@
 """A spec: what one TOML file says, read and validated whole before anything trains.
 
     spec = read_spec("sweeps/digits.toml", ["sweep.seeds=5"])
-    spec.candidates(), spec.optimizer_at(256), spec.max_steps_at(256)
+    spec.candidates(), spec.optimizer.at(256), spec.max_steps_at(256)
 
 Every error is found at once and names file, table, key, value and the remedy.
 """
@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.json_schema import SkipJsonSchema
 
 from bscrit.errors import UserError, UserErrors
+from bscrit.recipe import Constant, OptimizerTable, ScheduleTable, Sgd
 from bscrit.spec.checks import check, table_errors
 from bscrit.spec.errors import Place, Source, explain, unknown_table
 from bscrit.spec.file import read_source, with_overrides
@@ -26,15 +27,12 @@ from bscrit.spec.tables import (
     TABLES,
     ComputeTable,
     LearningRateTable,
-    OptimizerTable,
     Race,
-    ScheduleTable,
     SweepTable,
     WorkloadTable,
 )
-from bscrit.spec.training import Constant, Sgd
-from bscrit.spec.values import MOST
-from bscrit.trial import Scalar, Trial
+from bscrit.trial import Trial
+from bscrit.values import MOST
 
 __all__ = ["Spec", "check", "json_schema", "parse_spec", "read_spec"]
 
@@ -61,14 +59,6 @@ class Spec(BaseModel):
     compute: ComputeTable = ComputeTable()
     name: SkipJsonSchema[str]
     source: SkipJsonSchema[Source]
-
-    def optimizer_at(self, batch_size: int) -> dict[str, Scalar]:
-        """The optimizer with every expression resolved, all its keys with their values."""
-        return self.optimizer.at(batch_size)
-
-    def schedule_at(self, batch_size: int) -> dict[str, Scalar]:  # noqa: ARG002
-        """The schedule's declared keys; lengths keep their unit, and so are the same at each batch size."""
-        return self.schedule.declared()
 
     def candidates(self, examples: int | None = None) -> tuple[int, ...]:
         """Batch sizes that the sweep may train at, ascending: those listed, or those from which it chooses.
@@ -106,10 +96,7 @@ class Spec(BaseModel):
     def first_guess(self) -> float:
         """The learning rate from which a race starts at the smallest batch size."""
         guess = getattr(self.learning_rate, "guess", None)
-        if guess is not None:
-            return float(guess)
-        optimizer = self.optimizer_at(self.beginning()[0])
-        return 0.1 * (1 - float(optimizer["momentum"])) if optimizer["use"] == "sgd" else 1e-3
+        return self.optimizer.first_guess(self.beginning()[0]) if guess is None else float(guess)
 
     def max_steps_at(self, batch_size: int) -> int:
         """Budget of one trial in steps."""
@@ -135,8 +122,8 @@ class Spec(BaseModel):
             seed=seed,
             fingerprint=fingerprint,
             settings=copy.deepcopy(self.workload.settings),
-            optimizer=self.optimizer_at(batch_size),
-            schedule=self.schedule_at(batch_size),
+            optimizer=self.optimizer.at(batch_size),
+            schedule=self.schedule.declared(),
             dtype=self.compute.dtype,
         )
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from bscrit.errors import UserError
 from bscrit.preflight import Preflight
-from bscrit.spec.training import Sgd
 from bscrit.words import counted, plural
 
 if TYPE_CHECKING:
@@ -57,32 +56,13 @@ def _auto_errors(spec: Spec) -> Iterator[UserError]:
 
 
 def _optimizer_errors(spec: Spec) -> Iterator[UserError]:
-    optimizer = spec.optimizer
-    for key, limits in type(optimizer).ranges().items():
-        wrong: list[tuple[str, str]] = []
-        for size in spec.candidates():
-            try:
-                value = getattr(optimizer, key).at(size)
-            except UserError as error:
-                wrong.append((f"{error.what} at batch size {size}", error.remedy))
-            else:
-                if not limits.holds(value):
-                    bound = f"must be {limits.words} at each batch size; min and max can bound it"
-                    wrong.append((f"is {value:.6g} at batch size {size}", bound))
-        if wrong:
-            what = _some([sentence for sentence, _ in wrong])
-            yield UserError(spec.source.where("optimizer", key), what, wrong[0][1])
-        elif key == "momentum" and isinstance(optimizer, Sgd):
-            yield from _nesterov_errors(spec, optimizer)
-
-
-def _nesterov_errors(spec: Spec, sgd: Sgd) -> Iterator[UserError]:
-    still = [str(size) for size in spec.candidates() if sgd.momentum.at(size) == 0]
-    if sgd.nesterov and still:
-        where = spec.source.where("optimizer", "nesterov")
-        yield UserError(
-            where, f"needs momentum, which is 0 at batch size {_some(still)}", "set momentum, as in 0.9"
-        )
+    problems: dict[str, list[tuple[str, str]]] = {}
+    for size in spec.candidates():
+        for key, what, remedy in spec.optimizer.problems(size):
+            problems.setdefault(key, []).append((f"{what} at batch size {size}", remedy))
+    for key, listed in problems.items():
+        what = _some([what for what, _ in listed])
+        yield UserError(spec.source.where("optimizer", key), what, listed[0][1])
 
 
 def _budget_errors(spec: Spec) -> Iterator[UserError]:
@@ -116,11 +96,10 @@ def _budget_errors(spec: Spec) -> Iterator[UserError]:
 
 
 def _noise_errors(spec: Spec) -> Iterator[UserError]:
-    noise = spec.noise
-    if "adam" in noise.metric and isinstance(spec.optimizer, Sgd):
+    if "adam" in spec.noise.metric and not spec.optimizer.adaptive:
         yield UserError(
             spec.source.where("noise", "metric"),
-            "names adam, whose second moments sgd does not have",
+            f"names adam, whose second moments {spec.optimizer.use} does not have",
             'name "identity" or "hessian", or train with [optimizer] use = "adam"',
         )
 

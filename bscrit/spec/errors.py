@@ -13,8 +13,7 @@ from pydantic_core import ErrorDetails
 
 from bscrit.errors import UserError, nearest
 from bscrit.spec.tables import TABLES
-from bscrit.spec.training import Table
-from bscrit.spec.values import kind
+from bscrit.values import Table, kind
 
 Place = tuple[str, str | None]
 """A table and a key in it, None for the table itself."""

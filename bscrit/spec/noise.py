@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from bscrit.spec.training import Table
-from bscrit.spec.values import Real, Whole, refuse
+from bscrit.values import Real, Table, Whole, refuse
 
 
 def _metrics(metrics: Any) -> Any:

@@ -1,7 +1,7 @@
 """The tables of a spec, one class each: their keys, defaults, ranges and meanings.
 
-A table whose keys depend on a choice (`use`, `tune`) is one class for each choice; those that say how one run
-trains are in `training`. Descriptions are what editors show, by way of the JSON Schema.
+A table whose keys depend on a choice (`use`, `tune`) is one class for each choice; optimizers and schedules are in
+`bscrit.recipe`. Descriptions are shown by editors, by way of the JSON Schema.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable
 from datetime import date, time
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -28,9 +27,9 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 from bscrit.plugins import executor_problem, workload_problem
+from bscrit.recipe import OPTIMIZERS, SCHEDULES
 from bscrit.spec.noise import NoiseTable
-from bscrit.spec.training import Adam, AdamW, Constant, Cosine, Linear, Sgd, Table
-from bscrit.spec.values import Real, Whole, kind, refuse
+from bscrit.values import Real, Table, Whole, choosing, kind, refuse
 
 _TUNE = "How the learning rate is found at each batch size."
 Rate = Annotated[float, Real(low=0, open_low=True)]
@@ -189,7 +188,7 @@ class Race(Table):
     guess: Annotated[float | None, Real(low=0, open_low=True)] = Field(
         default=None,
         description="Rate from which the search starts at the smallest batch size; "
-        "0.1 (1 - momentum) for sgd and 0.001 for adam when left out.",
+        "0.1 (1 - momentum) for sgd and 0.001 for adaptive optimizers when left out.",
     )
 
 
@@ -275,23 +274,13 @@ class ComputeTable(Table):
     )
 
 
-def _with_choice(key: str, default: str) -> Callable[[Any], Any]:
-    return lambda table: {key: default, **table} if isinstance(table, dict) else table
-
-
-OptimizerTable = Annotated[
-    Sgd | Adam | AdamW, Field(discriminator="use"), BeforeValidator(_with_choice("use", "sgd"))
-]
-ScheduleTable = Annotated[
-    Constant | Cosine | Linear, Field(discriminator="use"), BeforeValidator(_with_choice("use", "constant"))
-]
 LearningRateTable = Annotated[
-    Race | Grid | Rule, Field(discriminator="tune"), BeforeValidator(_with_choice("tune", "race"))
+    Race | Grid | Rule, Field(discriminator="tune"), BeforeValidator(choosing("tune", "race"))
 ]
 TABLES: dict[str, tuple[type[Table], ...]] = {
     "workload": (WorkloadTable,),
-    "optimizer": (Sgd, Adam, AdamW),
-    "schedule": (Constant, Cosine, Linear),
+    "optimizer": OPTIMIZERS,
+    "schedule": SCHEDULES,
     "sweep": (SweepTable,),
     "learning_rate": (Race, Grid, Rule),
     "noise": (NoiseTable,),

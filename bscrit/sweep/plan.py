@@ -148,7 +148,7 @@ def _targets(here: BatchSize, target: float) -> tuple[float, ...]:
 
 def _predicted(here: BatchSize, best_rates: Sequence[BestRate]) -> RateEstimate | None:
     """The rate that other batch sizes predict here, for the hardest target."""
-    power = 1.0 if here.spec.optimizer_at(here.batch_size)["use"] == "sgd" else 0.5
+    power = here.spec.optimizer.rate_power
     return fit_law(best_rates, power).at(here.batch_size) if best_rates else None
 
 

@@ -105,7 +105,7 @@ def _setup(spec: Spec) -> Setup:
         execution=spec.compute.execution,
         micro_batch=spec.compute.micro_batch,
         first_seed=spec.sweep.first_seed,
-        optimizers=tuple((size, spec.optimizer_at(size)) for size in sizes),
+        optimizers=tuple((size, spec.optimizer.at(size)) for size in sizes),
     )
 
 

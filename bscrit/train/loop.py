@@ -21,7 +21,6 @@ from bscrit.cohort.trial_writer import OpenTrial, sync, write
 from bscrit.curve import curve_line
 from bscrit.engine.lanes import Lanes
 from bscrit.engine.replay import replay_of
-from bscrit.engine.schedule import factor
 from bscrit.engine.workload import Workload
 from bscrit.errors import UserError
 from bscrit.noise import FrozenNoise, frozen_lines, noise_line
@@ -98,6 +97,9 @@ class _Cohort:
         self.live = [row for row in self.own if self.lanes[row].ending is None]
         self.path = self.lanes[self.own[0]].paths.checkpoint
         self.position = Position()
+        self.factor = self.trial.recipe.schedule.factor(
+            self.position, self.trial.batch_size
+        )  # of the last update
         self.evaluated = self.next_noise = 0
         self.seconds = self.noise_seconds = self.waited_seconds = 0.0
         self.gauge = Gauge(self.order.noise) if self.order.noise is not None else None
@@ -131,8 +133,8 @@ class _Cohort:
         """One update of every live lane, and what is due after it."""
         if self.gauge is not None and self.position.steps == self.next_noise:
             self._measure_noise(self.gauge)
-        rate = factor(self.trial.schedule, self.position.steps, self.trial.batch_size)
-        self._with_all(lambda stack: stack.step(self.position.examples, rate))
+        self.factor = self.trial.recipe.schedule.factor(self.position, self.trial.batch_size)
+        self._with_all(lambda stack: stack.step(self.position.examples, self.factor))
         self.position = self.position.after(self.trial.batch_size)
         if self.position.steps >= min(evaluation_after(self.evaluated), self.order.max_steps):
             self._evaluate()
@@ -208,7 +210,7 @@ class _Cohort:
                 lane.ending = ending
                 if row in self.live:
                     sync(lane.curve_file)
-                    end(lane.folder, ending.status, ending.reason, {**self.facts, **self._facts()})
+                    end(lane.folder, ending.status, ending.reason, {**self.facts, **self._facts(row)})
         self._keep([place for place, row in enumerate(self.live) if found[row] is None])
 
     def _with_all(self, act: Callable[[Lanes], T]) -> T:
@@ -303,7 +305,8 @@ class _Cohort:
         position = self.position
         for ahead in range(FROZEN_STEPS):
             found += [replace(one, ahead=ahead) for one in gauge.frozen(copy, at, ahead)]
-            copy.step(position.examples, factor(self.trial.schedule, position.steps, self.trial.batch_size))
+            factor = self.trial.recipe.schedule.factor(position, self.trial.batch_size)
+            copy.step(position.examples, factor)
             position = position.after(self.trial.batch_size)
         return found
 
@@ -317,8 +320,10 @@ class _Cohort:
     def _names(self) -> list[str]:
         return [self.lanes[row].trial.name for row in self.live]
 
-    def _facts(self) -> dict[str, Any]:
+    def _facts(self, row: int) -> dict[str, Any]:
+        shares = self.stack.optimizer.clipped_shares()
         return {
+            **({} if shares is None else {"clipped": shares[self.live.index(row)]}),
             "steps": self.position.steps,
             "examples": self.position.examples,
             "seconds": round(self._elapsed(), 3),
@@ -328,9 +333,7 @@ class _Cohort:
         }
 
     def _lr(self, lane: OpenTrial) -> float:
-        return lane.trial.lr * factor(
-            self.trial.schedule, max(self.position.steps - 1, 0), self.trial.batch_size
-        )
+        return lane.trial.lr * self.factor
 
     def _elapsed(self) -> float:
         """Seconds of training and evaluation, without those of measuring and of waiting."""

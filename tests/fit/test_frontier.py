@@ -100,7 +100,7 @@ class TestRecords:
 
     def test_schedules_with_a_horizon_are_remembered(self):
         assert from_records([record()]).horizons == ()
-        assert from_records([record(schedule={"use": "cosine"})]).horizons == ("cosine",)
+        assert from_records([record(schedule={"use": "cosine", "horizon_steps": 99})]).horizons == ("cosine",)
 
 
 class TestFamilies:

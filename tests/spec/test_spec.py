@@ -58,7 +58,7 @@ class TestValues:
         found = spec(
             learning_rate={"guess": value}, optimizer={"weight_decay": value}, sweep={"targets": [value]}
         )
-        assert found.learning_rate.guess == found.optimizer_at(4)["weight_decay"] == found.sweep.targets[0]
+        assert found.learning_rate.guess == found.optimizer.at(4)["weight_decay"] == found.sweep.targets[0]
         assert found.learning_rate.guess == 1e-4
 
     def test_settings_are_the_workloads_own_whatever_their_names(self):
@@ -77,7 +77,7 @@ class TestValues:
 
 class TestOptimizer:
     def test_sgd(self):
-        assert spec().optimizer_at(4) == {
+        assert spec().optimizer.at(4) == {
             "use": "sgd",
             "momentum": 0.0,
             "nesterov": False,
@@ -86,13 +86,13 @@ class TestOptimizer:
 
     @pytest.mark.parametrize(("use", "decay"), [("adam", 0.0), ("adamw", 0.01)])
     def test_adam(self, use, decay):
-        found = spec(optimizer={"use": use}).optimizer_at(4)
+        found = spec(optimizer={"use": use}).optimizer.at(4)
         assert found == {"use": use, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": decay}
 
     def test_values_follow_the_batch_size(self):
         found = spec(optimizer={"use": "adam", "beta2": "0.95 ** (batch_size / 64)"})
-        assert found.optimizer_at(64)["beta2"] == 0.95
-        assert found.optimizer_at(16)["beta2"] == pytest.approx(0.95**0.25)
+        assert found.optimizer.at(64)["beta2"] == 0.95
+        assert found.optimizer.at(16)["beta2"] == pytest.approx(0.95**0.25)
 
     def test_first_guess(self):
         assert spec().first_guess() == pytest.approx(0.1)
@@ -103,13 +103,13 @@ class TestOptimizer:
 
 class TestSchedule:
     def test_only_declared_keys(self):
-        assert spec().schedule_at(4) == {"use": "constant"}
-        assert spec(schedule={"warmup_examples": 640}).schedule_at(64) == {
+        assert spec().schedule.declared() == {"use": "constant"}
+        assert spec(schedule={"warmup_examples": 640}).schedule.declared() == {
             "use": "constant",
             "warmup_examples": 640,
         }
         cosine = {"use": "cosine", "warmup_steps": 5, "horizon_steps": 1e2, "final": 0.1}
-        assert spec(schedule=cosine).schedule_at(4) == cosine
+        assert spec(schedule=cosine).schedule.declared() == cosine
 
     def test_a_warmup_that_just_fits(self):
         spec(schedule={"warmup_steps": 100})
@@ -188,7 +188,7 @@ class TestReading:
             ],
         )
         assert (found.sweep.batch_sizes, found.sweep.seeds) == ((64, 128), 5)
-        assert found.optimizer_at(64)["beta2"] == 0.95
+        assert found.optimizer.at(64)["beta2"] == 0.95
         own = {"data": "digits", "bias": True, "text": "a = b", "odd": "1\nuse = 3"}
         assert found.workload.settings == own
 

@@ -226,7 +226,7 @@ def test_a_horizon_errs_only_where_it_is_too_short(tmp_path):
     lines = ['use = "linear"', "warmup_steps = 50", "horizon_examples = 12800"]
     read = good_but("schedule", *lines)
     (tmp_path / "x.toml").write_text(read)
-    assert read_spec(tmp_path / "x.toml").schedule_at(64)["horizon_examples"] == 12800
+    assert read_spec(tmp_path / "x.toml").schedule.declared()["horizon_examples"] == 12800
 
 
 def test_missing_tables_and_keys(tmp_path):

@@ -26,7 +26,6 @@ from bscrit.fit.noise.windows import Runs
 from bscrit.fit.result import Fit, NoiseComparison, NoiseWindows, Point
 from bscrit.noise import samples_of
 from bscrit.record import Record
-from bscrit.trial import Trial
 
 METRICS = ("identity", "hessian", "adam")  # the order in which they are told
 
@@ -52,15 +51,16 @@ def with_noise(fit: Fit, records: Iterable[Record], data: float | None = None) -
         frozen = frozen_scales(tuned, metric, data)
         if measured or frozen:
             comparisons.append(replace(compare(fit, metric, measured), frozen=frozen))
-    optimizers = {str(record.trial.optimizer.get("use", "sgd")) for record in tuned}
-    return noted(fit, comparisons, sorted(optimizers))
+    optimizers = (record.trial.recipe.optimizer for record in tuned)
+    adaptive = {optimizer.use for optimizer in optimizers if optimizer.adaptive}
+    return noted(fit, comparisons, sorted(adaptive))
 
 
-def noted(fit: Fit, comparisons: Sequence[NoiseComparison], optimizers: Sequence[str] = ()) -> Fit:
+def noted(fit: Fit, comparisons: Sequence[NoiseComparison], adaptive: Sequence[str] = ()) -> Fit:
     """The fit with comparisons and the caveats that they call for."""
     if not comparisons:
         return fit
-    return with_noise_caveats(replace(fit, noise=tuple(comparisons)), optimizers)
+    return with_noise_caveats(replace(fit, noise=tuple(comparisons)), adaptive)
 
 
 def in_order(metrics: Iterable[str]) -> list[str]:
@@ -98,22 +98,15 @@ def compare(fit: Fit | None, metric: str, by_size: Mapping[float, Runs]) -> Nois
 
 def _runs(point: Point, records: Sequence[Record], metric: str, data: float | None) -> Runs:
     error = log(point.high / point.low) / 2 / NORMAL if point.low and point.high else 0.0
+    trial = records[0].trial
     return Runs(
         point.batch_size,
         point.steps,
         tuple(samples_of(record.noise, metric).from_data_of(data) for record in records),
         tuple(record.curve for record in records),
-        _temperature(records[0].trial),
+        trial.recipe.optimizer.temperature(trial.lr, trial.batch_size),
         error,
     )
-
-
-def _temperature(trial: Trial) -> float | None:
-    """lr/(1 - momentum)/B; none for an optimizer that scales its updates."""
-    if trial.optimizer.get("use", "sgd") != "sgd":
-        return None
-    momentum = float(trial.optimizer.get("momentum", 0.0))
-    return trial.lr / (1 - momentum) / trial.batch_size if momentum < 1 else None
 
 
 def _large(each: Mapping[float, NoiseWindows], b_crit: float | None) -> tuple[float, ...]:

@@ -1,23 +1,36 @@
-"""The kinds of numbers that a spec holds: real, whole, and those that may depend on the batch size.
+"""Tables of a spec and the kinds of numbers in them: real, whole, and those that may depend on the batch size.
 
-They are annotations for pydantic: `Annotated[int, Whole(low=1)]`. Each reads `1e-4` and `"1e-4"` alike, never
+The numbers are annotations for pydantic: `Annotated[int, Whole(low=1)]`. Each reads `1e-4` and `"1e-4"` alike, never
 takes a boolean for a number, refuses what is out of its range in a sentence, and writes its own JSON Schema.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from bscrit.errors import UserError
-from bscrit.spec.expression import Expression, parse
+from bscrit.expression import Expression, parse
 
 MOST = 2**53
 """Above this, whole numbers are no longer exact in float64 and in many readers of JSON."""
+Scalar = str | int | float | bool
+
+
+class Table(BaseModel):
+    """A table of a spec: frozen, and unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def choosing(key: str, default: str) -> Callable[[Any], Any]:
+    """A validator for a table with a class for each choice: the default where none is made."""
+    return lambda table: {key: default, **table} if isinstance(table, dict) else table
 
 
 def refuse(what: str, remedy: str = "") -> NoReturn:

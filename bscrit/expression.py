@@ -14,6 +14,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from bscrit.errors import UserError, nearest
 
@@ -47,6 +48,7 @@ def parse(value: str | float) -> Expression:
     return _parse_text(value.strip())
 
 
+@lru_cache(maxsize=1000)
 def _parse_text(text: str) -> Expression:
     try:
         with warnings.catch_warnings():

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bscrit.errors import UserError
-from bscrit.spec.expression import LONGEST, parse
+from bscrit.expression import LONGEST, parse
 
 
 @pytest.mark.parametrize(
