@@ -29,8 +29,9 @@ from torch import Tensor
 
 from bscrit.cohort.judge import evaluation_after
 from bscrit.curve import Curve
-from bscrit.engine.lanes import Lanes, tune_allocator
+from bscrit.engine.lanes import Lanes
 from bscrit.engine.loading import load_workload
+from bscrit.engine.memory import tune_allocator
 from bscrit.engine.replay import replay_of
 from bscrit.engine.self_test import choose_backend
 from bscrit.engine.workload import Workload

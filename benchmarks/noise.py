@@ -16,7 +16,8 @@ from collections.abc import Callable
 
 import torch
 
-from bscrit.engine.lanes import Lanes, tune_allocator
+from bscrit.engine.lanes import Lanes
+from bscrit.engine.memory import tune_allocator
 from bscrit.engine.self_test import choose_backend
 from bscrit.engine.workload import Workload
 from bscrit.order import NoiseSettings

@@ -1,29 +1,23 @@
-"""Gradients, gradients of groups and Hessian-vector products of a summed loss, by ordinary backward passes."""
+"""Gradients of losses that are one per example: of a batch, and of groups of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import vmap
 
+from bscrit.engine.replay import Inputs, Replay
+from bscrit.engine.stacks import Stack
+from bscrit.engine.workload import Workload
+from bscrit.measure.holding import Places
+from bscrit.measure.losses import check_losses
 from bscrit.measure.nested import map_tensors, tensors_of
 
 Reduce = Callable[[list[Tensor]], list[Tensor]]
 MOST_EXPANDED = 2**20  # elements of parameters copied for groups
-
-
-class Call(nn.Module):
-    """A workload's method on a model as a module's forward, which is what functional_call can call."""
-
-    def __init__(self, function: Callable[..., Tensor], model: nn.Module) -> None:
-        super().__init__()
-        self.function = function
-        self.model = model
-
-    def forward(self, *arguments: Any) -> Tensor:
-        return self.function(self.model, *arguments)
 
 
 def gradients_of(total: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
@@ -32,56 +26,61 @@ def gradients_of(total: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
     return list(torch.autograd.grad(total, parameters, allow_unused=True, materialize_grads=True))
 
 
-def fits_in_groups(parameters: Iterable[Tensor], batch: Any) -> bool:
-    """Whether copies of the parameters for every group cost less than a pass for each group.
+def total_loss(workload: Workload, returned: Any, batch: Any, divisor: int, *, lanes: bool) -> Tensor:
+    """(Sum of losses)/divisor, or their mean where they are no sum over examples; added up over lanes.
 
     Args:
-        parameters: [K, ...].
-        batch: leading dimensions K, groups.
+        lanes: whether losses and batch have an axis of lanes in front.
+
+    Raises:
+        UserError: losses that are not one per example.
     """
-    groups = tensors_of(batch)[0].shape[1]
-    return groups * sum(tensor.numel() for tensor in parameters) <= MOST_EXPANDED
+    count = tensors_of(batch)[0].shape[int(lanes)] if workload.sums_over_examples else None
+    where = f"{type(workload).__name__}.losses"
+    losses: Tensor = check_losses(returned, (count,), where, leading=int(lanes))
+    if workload.sums_over_examples:
+        return losses.sum() / divisor
+    return losses.flatten(1).mean(1).sum() if lanes else losses.mean()
 
 
-def grouped_gradients(
-    forward: Callable[..., Tensor],
-    parameters: dict[str, Tensor],
-    buffers: dict[str, Tensor],
-    batch: Any,
-    examples: int,
-) -> list[Tensor]:
-    """Gradients of each group from copies of the parameters, [K, G, ...]."""
-    lanes, groups = tensors_of(batch)[0].shape[:2]
+def vectorised_losses(workload: Workload, model: nn.Module, places: Places) -> Callable[..., Tensor]:
+    """Losses of all lanes, [K, n], from stacks of parameters and buffers by name, and a batch of each lane."""
 
-    def copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        return {name: stack.detach().repeat_interleave(groups, 0) for name, stack in tensors.items()}
+    def forward(tensors: Mapping[str, Tensor], batch: Any) -> Tensor:
+        with places.holding(tensors):
+            return workload.losses(model, batch)
 
-    leaves = {name: stack.requires_grad_() for name, stack in copies(parameters).items()}
-    losses = forward(leaves, copies(buffers), map_tensors(lambda tensor: tensor.flatten(0, 1), batch))
-    found = gradients_of(losses.sum() / examples, list(leaves.values()))
-    return [gradient.reshape(lanes, groups, *gradient.shape[1:]) for gradient in found]
+    return vmap(forward, randomness="error")
 
 
-def hessian_of(total: Tensor, parameters: Sequence[Tensor]) -> Callable[[list[Tensor]], list[Tensor]]:
-    """Hessian-vector products by a second backward through the gradients."""
-    first = torch.autograd.grad(
-        total, parameters, create_graph=True, allow_unused=True, materialize_grads=True
-    )
-    slopes = [(place, slope) for place, slope in enumerate(first) if slope.requires_grad]
+class Groups:
+    """Gradients of groups of examples in one pass, from copies of the parameters for each lane and group."""
 
-    def product(vector: list[Tensor]) -> list[Tensor]:
-        if not slopes:  # a loss that is linear in every parameter
-            return [torch.zeros_like(tensor) for tensor in vector]
-        weights = [vector[place].to(slope.dtype) for place, slope in slopes]
-        return list(
-            torch.autograd.grad(
-                [slope for _, slope in slopes],
-                parameters,
-                weights,
-                retain_graph=True,
-                allow_unused=True,
-                materialize_grads=True,
-            )
-        )
+    def __init__(self, workload: Workload, model: nn.Module, replay: Replay) -> None:
+        self._model = model
+        self._losses = vectorised_losses(workload, model, Places(model))
+        self._replay = replay
 
-    return product
+    def __call__(self, stack: Stack, batch: Any, examples: int, reduce: Reduce = list) -> list[Tensor] | None:
+        """As `Engine.grouped`; None where the copies cost more than a pass for each group."""
+        groups = tensors_of(batch)[0].shape[1]
+        if groups * sum(map(Tensor.numel, stack.parameters.values())) > MOST_EXPANDED:
+            return None
+        inputs, settings = Inputs(stack.tensors), (tuple(stack.parameters), examples, reduce)
+        return self._replay("sample", self._gradients, self._model, inputs, batch, settings)
+
+    def _gradients(
+        self,
+        module: nn.Module,  # noqa: ARG002 (its losses were vectorised once)
+        tensors: Mapping[str, Tensor],
+        batch: Any,
+        parameters: Sequence[str],
+        examples: int,
+        reduce: Reduce,
+    ) -> list[Tensor]:
+        lanes, groups = tensors_of(batch)[0].shape[:2]
+        copies = {name: stack.detach().repeat_interleave(groups, 0) for name, stack in tensors.items()}
+        leaves = [copies[name].requires_grad_() for name in parameters]
+        losses = self._losses(copies, map_tensors(lambda tensor: tensor.flatten(0, 1), batch))
+        gradients = gradients_of(losses.sum() / examples, leaves)
+        return reduce([gradient.reshape(lanes, groups, *gradient.shape[1:]) for gradient in gradients])

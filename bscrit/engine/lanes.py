@@ -14,7 +14,6 @@ them, or on what happens in the others (with batch norm in "vmap", and on a GPU:
 from __future__ import annotations
 
 import contextlib
-import ctypes
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,16 +22,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bscrit.engine.backends import make_backend
+from bscrit.engine.engines import make_engine
+from bscrit.engine.memory import out_of_memory
 from bscrit.engine.optimizers import StackedOptimizer
 from bscrit.engine.precision import computing_in, set_products, storage
 from bscrit.engine.replay import Replay, replay_of
 from bscrit.engine.seeding import seeded, seeding
-from bscrit.engine.stacks import Stack, joined, laid_out_as, rows_of
-from bscrit.engine.streams import moved, parts_of
+from bscrit.engine.stacks import Stack, laid_out_as
+from bscrit.engine.streams import moved
 from bscrit.engine.workload import Workload
 from bscrit.errors import UserError
-from bscrit.measure.nested import tensors_of
+from bscrit.measure.nested import parts_of, tensors_of
 
 
 class Lanes:
@@ -43,7 +43,7 @@ class Lanes:
         seeds, lrs: (K,) of each lane; lanes of one seed see the same batches.
         batch_size: in the workload's unit.
         optimizer: an [optimizer] table without expressions, see `bscrit.recipe`.
-        backend: "vmap" or "loop", see `bscrit.engine.backends`.
+        backend: "vmap" or "loop", see `bscrit.engine.engines`.
         dtype: what is computed in, see `bscrit.engine.precision`.
         micro_batch: larger batches are accumulated from parts of this size; None for never.
         replay: recordings of steps and evaluations; those of the workload by default.
@@ -81,7 +81,7 @@ class Lanes:
         self.workload = computing_in(workload, dtype, self.device)
         self.optimizer = StackedOptimizer(optimizer, lrs)
         self._replay = replay or replay_of(workload, dtype, device)
-        self.engine = make_backend(backend, self.workload, seeds, self._model, self._replay)
+        self.engine = make_engine(backend, self.workload, seeds, self._model, self._replay)
         self._laid_out = False
         self._bind(self._initial(seeds), range(len(seeds)))
 
@@ -140,7 +140,7 @@ class Lanes:
     def keep(self, rows: Sequence[int]) -> None:
         """Drop every lane but these; the others go on as they would have."""
         self.optimizer.keep(rows)
-        self._bind(self._selected(rows), rows)
+        self._bind(self.stack.selected(rows), rows)
 
     def state_dict(self, rows: Sequence[int] | None = None) -> dict[str, Any]:
         """A copy of all that these lanes (default: all) need to go on bit for bit, with memory order.
@@ -148,7 +148,7 @@ class Lanes:
         Tensors, numbers and strings only: torch.load with weights_only=True reads it.
         """
         rows = range(len(self)) if rows is None else rows
-        stack = self._selected(rows)
+        stack = self.stack.selected(rows)
         return {
             "backend": self.backend,
             "micro_batch": self.micro_batch,
@@ -166,35 +166,24 @@ class Lanes:
             ValueError: states saved at different numbers of updates, which can't train in lockstep.
         """
         self.optimizer.load_state_dicts([state["optimizer"] for state in states], self.device)
-        tensors = {
-            kind: {
-                name: joined([state[kind][name].to(self.device) for state in states])
-                for name in states[0][kind]
-            }
-            for kind in ("parameters", "buffers")
-        }
-        seeds = tuple(seed for state in states for seed in state["seeds"])
-        for tensor in tensors["parameters"].values():
-            tensor.requires_grad_()
+        stack = Stack.joined(
+            [Stack(tuple(state["seeds"]), state["parameters"], state["buffers"]) for state in states],
+            self.device,
+        )
         sizes = [state["micro_batch"] for state in states if state["micro_batch"] is not None]
         self.micro_batch = min(sizes) if sizes else None
         self._laid_out = all(state["laid_out"] for state in states)
-        self.engine = make_backend(self.backend, self.workload, seeds, self._model, self._replay)
-        self._bind(Stack(seeds, **tensors), range(len(seeds)))
+        self.engine = make_engine(self.backend, self.workload, stack.seeds, self._model, self._replay)
+        self._bind(stack, range(len(stack.seeds)))
 
     def _initial(self, seeds: Sequence[int]) -> Stack:
         models = {seed: self._model(seed) for seed in dict.fromkeys(seeds)}
-        kinds: dict[bool, dict[str, Tensor]] = {True: {}, False: {}}
-        for name, parameter in models[seeds[0]].named_parameters():
-            rows = [dict(models[seed].named_parameters())[name].detach() for seed in seeds]
-            kinds[parameter.requires_grad][name] = torch.stack(rows).requires_grad_(parameter.requires_grad)
-        for name, _ in models[seeds[0]].named_buffers():
-            kinds[False][name] = torch.stack([dict(models[seed].named_buffers())[name] for seed in seeds])
-        if not kinds[True]:
+        stack = Stack.of_models(seeds, [models[seed] for seed in seeds])
+        if not stack.parameters:
             raise UserError(
                 f"{type(self.workload).__name__}.model", "has no parameters that require a gradient"
             )
-        return Stack(tuple(seeds), kinds[True], kinds[False])
+        return stack
 
     def _model(self, seed: int) -> nn.Module:
         with seeded(self.device, seed):
@@ -206,11 +195,6 @@ class Lanes:
         self.which = [distinct.index(seed) for seed in stack.seeds]
         self._distinct = distinct
         self.engine.bind(stack, rows)
-
-    def _selected(self, rows: Sequence[int]) -> Stack:
-        parameters = {n: rows_of(t, rows).requires_grad_() for n, t in self.stack.parameters.items()}
-        buffers = {name: rows_of(tensor, rows) for name, tensor in self.stack.buffers.items()}
-        return Stack(tuple(self.stack.seeds[row] for row in rows), parameters, buffers)
 
     def batches(self, start: int, size: int | None = None, apart: int = 0) -> list[Any]:
         """The batch of each distinct seed, on the device; `apart` draws other examples than the updates see."""
@@ -241,7 +225,7 @@ class Lanes:
             try:
                 return self._accumulated(batches, divisor, size, (start, part))
             except RuntimeError as error:
-                if not _out_of_memory(error) or size == 1 or not self.workload.sums_over_examples:
+                if not out_of_memory(error) or size == 1 or not self.workload.sums_over_examples:
                     raise
             torch.cuda.empty_cache()
             self.micro_batch = (size + 1) // 2
@@ -253,29 +237,11 @@ class Lanes:
         if size >= divisor or not self.workload.sums_over_examples:
             return self.engine.gradients(batches, self.which, divisor, draw)
         total: list[Tensor] = []
-        for index, part in enumerate(cut(batches, size), first):
+        for index, part in enumerate(parts_of(batches, size), first):
             gradients = self.engine.gradients(part, self.which, divisor, (start, index))
             # Not in place: parameters that are only added to one another may share one gradient.
             total = list(torch._foreach_add(total, gradients)) if total else gradients
         return total
-
-
-def tune_allocator() -> None:
-    """Keep freed memory in the process (glibc only): stacked updates then fault in no new pages each step.
-
-    Call once, when a worker starts.
-    """
-    try:
-        libc = ctypes.CDLL("libc.so.6")
-        libc.mallopt(_M_MMAP_MAX, 0)
-        libc.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
-    except (OSError, AttributeError):
-        return
-
-
-def cut(batches: Sequence[Any], size: int) -> Iterator[list[Any]]:
-    """Parts of `size` examples of every batch, the last one shorter if it doesn't divide."""
-    return map(list, zip(*(parts_of(batch, size) for batch in batches), strict=True))
 
 
 @contextlib.contextmanager
@@ -287,11 +253,3 @@ def restored(tensors: Mapping[str, Tensor]) -> Iterator[None]:
     finally:
         for name, tensor in tensors.items():
             tensor.copy_(before[name])
-
-
-def _out_of_memory(error: RuntimeError) -> bool:
-    """On the CPU the allocator raises a plain RuntimeError."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
-
-
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 
 import torch
 
+from bscrit.measure.random_states import torch_states_kept
+
 
 def mix(*numbers: int) -> int:
     """One 63-bit seed from several integers, unrelated for near inputs (splitmix64, Steele et al. 2014)."""
@@ -41,24 +43,15 @@ def seeded(device: torch.device, *numbers: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def seeding(device: torch.device) -> Iterator[Callable[..., None]]:
-    """What makes the global random state a function of numbers, again and again; after the block it is as before."""
-    sources = [torch.default_generator]
-    if device.type == "cuda":
-        torch.cuda.init()  # type: ignore[no-untyped-call]
-        index = torch.cuda.current_device() if device.index is None else device.index
-        sources.append(torch.cuda.default_generators[index])
-    before = [source.get_state() for source in sources]
+    """A function that makes the global random state one of numbers; after the block that state is as before."""
+    with torch_states_kept([device]) as sources:
 
-    def seed(*numbers: int) -> None:
-        mixed = mix(*numbers)
-        for source in sources:
-            source.manual_seed(mixed)
+        def seed(*numbers: int) -> None:
+            mixed = mix(*numbers)
+            for source in sources:
+                source.manual_seed(mixed)
 
-    try:
         yield seed
-    finally:
-        for source, state in zip(sources, before, strict=True):
-            source.set_state(state)
 
 
 _MASK = 2**64 - 1

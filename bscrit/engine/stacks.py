@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 @dataclass
@@ -29,9 +29,51 @@ class Stack:
     parameters: dict[str, Tensor]
     buffers: dict[str, Tensor]
 
+    @classmethod
+    def of_models(cls, seeds: Sequence[int], models: Sequence[nn.Module]) -> Stack:
+        """Copies of the tensors of one model a lane."""
+        parameters = [dict(model.named_parameters()) for model in models]
+        buffers = [dict(model.named_buffers()) for model in models]
+        stacks = {
+            name: torch.stack([lane[name].detach() for lane in lanes])
+            for lanes in (parameters, buffers)
+            for name in lanes[0]
+        }
+        trained = {name for name, parameter in parameters[0].items() if parameter.requires_grad}
+        return cls(
+            tuple(seeds),
+            {name: stacks[name].requires_grad_() for name in parameters[0] if name in trained},
+            {name: stack for name, stack in stacks.items() if name not in trained},
+        )
+
+    @classmethod
+    def joined(cls, stacks: Sequence[Stack], device: torch.device) -> Stack:
+        """The lanes of several stacks in one, on this device."""
+
+        def join(tensors: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+            return {name: joined([lanes[name].to(device) for lanes in tensors]) for name in tensors[0]}
+
+        parameters = join([stack.parameters for stack in stacks])
+        for parameter in parameters.values():
+            parameter.requires_grad_()
+        seeds = tuple(seed for stack in stacks for seed in stack.seeds)
+        return cls(seeds, parameters, join([stack.buffers for stack in stacks]))
+
+    def selected(self, rows: Sequence[int]) -> Stack:
+        """A copy of some lanes."""
+        return Stack(
+            tuple(self.seeds[row] for row in rows),
+            {name: rows_of(tensor, rows).requires_grad_() for name, tensor in self.parameters.items()},
+            {name: rows_of(tensor, rows) for name, tensor in self.buffers.items()},
+        )
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        return {**self.parameters, **self.buffers}
+
     def lane(self, row: int) -> dict[str, Tensor]:
         """Views of one lane's tensors, without gradients."""
-        return {name: tensor.detach()[row] for name, tensor in {**self.parameters, **self.buffers}.items()}
+        return {name: tensor.detach()[row] for name, tensor in self.tensors.items()}
 
     @property
     def device(self) -> torch.device:

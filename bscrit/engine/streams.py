@@ -7,7 +7,7 @@ of (seed, start, size) alone, every example is drawn equally often, no batch is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -75,11 +75,3 @@ def stacked(batches: Sequence[Any], rows: Sequence[int]) -> Any:
     if len(batches) == 1:
         return map_tensors(lambda tensor: tensor.expand(len(rows), *tensor.shape), batches[0])
     return map_tensors(lambda *tensors: torch.stack([tensors[row] for row in rows]), *batches)
-
-
-def parts_of(batch: Any, size: int, axis: int = 0) -> Iterator[Any]:
-    """Consecutive parts of `size` examples along `axis`, the last one shorter if it doesn't divide."""
-    total = tensors_of(batch)[0].shape[axis]
-    for first in range(0, total, size):
-        length = min(size, total - first)
-        yield map_tensors(lambda tensor, a=first, n=length: tensor.narrow(axis, a, n), batch)

@@ -1,51 +1,45 @@
-"""All lanes in one vectorised pass: the backend "vmap"."""
+"""All lanes in one vectorised pass: the engine "vmap"."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch.func import vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from bscrit.engine.evaluation import check_losses, checked_evaluation, evaluate_alone, evaluating
-from bscrit.engine.gradients import (
-    Call,
-    Reduce,
-    fits_in_groups,
-    gradients_of,
-    grouped_gradients,
-    hessian_of,
-)
-from bscrit.engine.replay import Replay, form, layout
+from bscrit.engine.evaluation import checked_evaluation, evaluate_alone, evaluating
+from bscrit.engine.gradients import Groups, Reduce, gradients_of, total_loss, vectorised_losses
+from bscrit.engine.replay import Inputs, Replay
 from bscrit.engine.stacks import Stack
 from bscrit.engine.streams import stacked
 from bscrit.engine.workload import Workload
-from bscrit.measure.nested import map_tensors, tensors_of
+from bscrit.measure.holding import Places
+from bscrit.measure.metrics import hessian_product
+from bscrit.measure.nested import map_tensors
 
 EVALUATION_TOLERANCE = 1e-4
 
 
 class Vectorised:
-    """All lanes in one vectorised pass."""
+    """One module through which all lanes go at once."""
 
     name = "vmap"
 
-    def __init__(self, workload: Workload, models: Sequence[nn.Module], replay: Replay) -> None:
+    def __init__(self, workload: Workload, model: nn.Module, replay: Replay) -> None:
+        self.model = model
         self._workload = workload
+        self._places = Places(model)
+        self._losses = vectorised_losses(workload, model, self._places)
+        self._groups = Groups(workload, model, replay)
         self._replay = replay
-        self.model = models[0]
-        self._forward = vectorised_losses(workload, self.model)
-        self._evaluation = Call(workload.evaluate, self.model)
         self._evaluates_as_one: bool | None = None
 
     def bind(self, stack: Stack, rows: Sequence[int]) -> None:  # noqa: ARG002 (one module serves any lanes)
         self._stack = stack
-        self._parameters, self._buffers = _prefixed(stack.parameters), _prefixed(stack.buffers)
-        self._tensors = [*stack.parameters.values(), *stack.buffers.values()]
-        self._layout = layout(self._tensors)
+        self._inputs = Inputs(stack.tensors)
 
     def gradients(
         self,
@@ -55,39 +49,30 @@ class Vectorised:
         draw: tuple[int, int],  # noqa: ARG002 (a model that draws is refused)
     ) -> list[Tensor]:
         batch = stacked(batches, which)
-        examples = tensors_of(batch)
-
-        def function(*tensors: Tensor) -> list[Tensor]:
-            parameters, buffers, rest = _named(self._stack, tensors)
-            for tensor in parameters.values():
-                tensor.requires_grad_()
-            return self._gradients(parameters, buffers, map_tensors(lambda _: next(rest), batch), divisor)
-
-        def ordinary() -> list[Tensor]:
-            return self._gradients(self._parameters, self._buffers, batch, divisor)
-
-        key = (self.name, "gradients", divisor, self._layout, form(batch))
-        return self._replay(key, self.model, [*self._tensors, *examples], function, ordinary)
+        return self._replay("step", self._gradients, self.model, self._inputs, batch, (divisor,))
 
     def _gradients(
-        self, parameters: dict[str, Tensor], buffers: dict[str, Tensor], batch: Any, divisor: int
+        self,
+        module: nn.Module,  # noqa: ARG002 (its losses were vectorised once)
+        tensors: Mapping[str, Tensor],
+        batch: Any,
+        divisor: int,
     ) -> list[Tensor]:
-        lanes, mine = len(self._stack.seeds), buffers
+        for name in self._stack.parameters:
+            tensors[name].requires_grad_()
+        lanes, lent = len(self._stack.seeds), tensors
         if lanes == 1:
             # A lane by itself goes twice: kernels for one lane round differently than those for several.
-            batch, parameters, buffers = (map_tensors(_twice, nest) for nest in (batch, parameters, buffers))
-        losses = self._forward(parameters, buffers, batch)
-        check_losses(self._workload, losses.shape[1:], map_tensors(lambda tensor: tensor[0], batch))
+            batch, lent = map_tensors(_twice, batch), map_tensors(_twice, dict(tensors))
+        total = total_loss(self._workload, self._losses(lent, batch), batch, divisor, lanes=True)
         if lanes == 1:
-            for name, tensor in mine.items():
-                tensor.copy_(buffers[name][:1])
-        total = (
-            losses.sum() / divisor if self._workload.sums_over_examples else losses.flatten(1).mean(1).sum()
-        )
-        return [gradient[:lanes] for gradient in gradients_of(total, list(parameters.values()))]
+            for name in self._stack.buffers:
+                tensors[name].copy_(lent[name][:1])
+        gradients = gradients_of(total, [lent[name] for name in self._stack.parameters])
+        return [gradient[:lanes] for gradient in gradients]
 
     def grouped(self, batch: Any, examples: int, reduce: Reduce = list) -> list[Tensor] | None:
-        return grouped_at_once(self._replay, self._forward, self.model, self._stack, batch, examples, reduce)
+        return self._groups(self._stack, batch, examples, reduce)
 
     def curvature(
         self,
@@ -96,10 +81,10 @@ class Vectorised:
         divisor: int,
         draw: tuple[int, int],  # noqa: ARG002 (a model that draws is refused)
     ) -> Callable[[list[Tensor]], list[Tensor]]:
-        buffers = {name: stack.clone() for name, stack in self._buffers.items()}
+        buffers = {name: stack.clone() for name, stack in self._stack.buffers.items()}
         with sdpa_kernel(SDPBackend.MATH):  # the others have no second derivative
-            losses = self._forward(self._parameters, buffers, stacked(batches, which))
-            return hessian_of(losses.sum() / divisor, list(self._parameters.values()))
+            losses = self._losses({**self._stack.parameters, **buffers}, stacked(batches, which))
+            return hessian_product(losses.sum() / divisor, list(self._stack.parameters.values()))
 
     def evaluate(self) -> Tensor:
         if self._evaluates_as_one is None:
@@ -123,77 +108,22 @@ class Vectorised:
         )
 
     def _evaluate_as_one(self) -> Tensor:
-        lanes, device = len(self._stack.seeds), self._stack.device
+        return self._replay("evaluation", self._evaluations, self.model, self._inputs)[0]
 
-        def evaluate(parameters: dict[str, Tensor], buffers: dict[str, Tensor]) -> Tensor:
-            return checked_evaluation(functional_call(self._evaluation, (parameters, buffers), ()))
+    def _evaluations(self, module: nn.Module, tensors: Mapping[str, Tensor], batch: Any) -> list[Tensor]:  # noqa: ARG002
+        lanes = len(self._stack.seeds)
+        copies = {name: _doubled(t) if lanes == 1 else t.clone() for name, t in tensors.items()}
 
-        def function(*tensors: Tensor) -> list[Tensor]:
-            copies = [_doubled(tensor) if lanes == 1 else tensor.clone() for tensor in tensors]
-            parameters, buffers, _ = _named(self._stack, copies)
-            with evaluating(self.model, device):
-                losses: Tensor = vmap(evaluate, in_dims=(0, 0), randomness="error")(parameters, buffers)
-            return [losses[:lanes]]
+        def evaluate(tensors: Mapping[str, Tensor]) -> Tensor:
+            with self._places.holding(tensors):
+                return checked_evaluation(self._workload.evaluate(module))
 
-        key = (self.name, "evaluation", self._layout)
-        return self._replay(key, self.model, self._tensors, function, lambda: function(*self._tensors))[0]
+        with evaluating(module, self._stack.device):
+            losses: Tensor = vmap(evaluate, randomness="error")(copies)
+        return [losses[:lanes]]
 
     def _evaluate_lane(self, row: int) -> Tensor:
-        return evaluate_alone(self._workload, self.model, self._stack.lane(row), self._stack.device)
-
-
-def vectorised_losses(workload: Workload, model: nn.Module) -> Callable[..., Tensor]:
-    """Losses of all lanes, [K, n], from stacks of parameters and buffers by name, and a batch of each lane."""
-    call = Call(workload.losses, model)
-
-    def forward(parameters: dict[str, Tensor], buffers: dict[str, Tensor], batch: Any) -> Tensor:
-        return functional_call(call, (parameters, buffers), (batch,))  # type: ignore[no-any-return]
-
-    return vmap(forward, in_dims=(0, 0, 0), randomness="error")
-
-
-def grouped_at_once(
-    replay: Replay,
-    forward: Callable[..., Tensor],
-    model: nn.Module,
-    stack: Stack,
-    batch: Any,
-    examples: int,
-    reduce: Reduce,
-) -> list[Tensor] | None:
-    """What `Backend.grouped` returns, in one pass; None where copies of the parameters cost more than a pass a group.
-
-    Args:
-        forward: `vectorised_losses` of `model`.
-    """
-    if not fits_in_groups(stack.parameters.values(), batch):
-        return None
-
-    def function(*tensors: Tensor) -> list[Tensor]:
-        parameters, buffers, rest = _named(stack, tensors)
-        nest = map_tensors(lambda _: next(rest), batch)
-        return reduce(grouped_gradients(forward, parameters, buffers, nest, examples))
-
-    stacks = [*stack.parameters.values(), *stack.buffers.values()]
-    tensors = [*stacks, *tensors_of(batch)]
-    key = ("vmap", "groups", reduce, examples, layout(stacks), form(batch))
-    return replay(key, model, tensors, function, lambda: function(*tensors), rare=True)
-
-
-def _named(
-    stack: Stack, tensors: Sequence[Tensor]
-) -> tuple[dict[str, Tensor], dict[str, Tensor], Iterator[Tensor]]:
-    """Parameters and buffers by name, and what tensors are left."""
-    rest = iter(tensors)
-    parameters, buffers = (
-        _prefixed({name: next(rest) for name in kind}) for kind in (stack.parameters, stack.buffers)
-    )
-    return parameters, buffers, rest
-
-
-def _prefixed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """By the names that they have in a `Call`."""
-    return {f"model.{name}": tensor for name, tensor in tensors.items()}
+        return evaluate_alone(self._workload, self.model, self._places, self._stack.lane(row))
 
 
 def _twice(stack: Tensor) -> Tensor:

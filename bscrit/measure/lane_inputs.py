@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from bscrit.measure.nested import map_tensors
+from bscrit.measure.nested import narrowed, tensors_of
 
 Tensors = Mapping[str, Tensor]
 
@@ -39,22 +39,17 @@ class LaneInputs:
     @property
     def shape(self) -> tuple[int, int]:
         """Lanes and examples."""
-        first = self.batch
-        while not isinstance(first, Tensor):
-            first = next(iter(first.values() if isinstance(first, dict) else first))
-        return first.shape[0], first.shape[1]
+        lanes, examples = tensors_of(self.batch)[0].shape[:2]
+        return lanes, examples
 
     def of_lanes(self, first: int, last: int) -> LaneInputs:
         def cut(tensors: Tensors) -> Tensors:
             return {name: tensor[first:last] for name, tensor in tensors.items()}
 
-        batch = map_tensors(lambda tensor: tensor[first:last], self.batch)
-        return LaneInputs(cut(self.parameters), cut(self.buffers), batch)
+        return LaneInputs(cut(self.parameters), cut(self.buffers), narrowed(self.batch, first, last - first))
 
     def of_examples(self, first: int, last: int) -> LaneInputs:
-        return LaneInputs(
-            self.parameters, self.buffers, map_tensors(lambda tensor: tensor[:, first:last], self.batch)
-        )
+        return LaneInputs(self.parameters, self.buffers, narrowed(self.batch, first, last - first, axis=1))
 
 
 @dataclass(frozen=True)

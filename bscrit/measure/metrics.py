@@ -57,6 +57,31 @@ def hessian(product: Callable[[list[Tensor]], list[Tensor]]) -> Metric:
     return squares
 
 
+def hessian_product(total: Tensor, parameters: Sequence[Tensor]) -> Callable[[list[Tensor]], list[Tensor]]:
+    """v -> Hv of a loss, by a second backward through its gradients."""
+    first = torch.autograd.grad(
+        total, parameters, create_graph=True, allow_unused=True, materialize_grads=True
+    )
+    slopes = [(place, slope) for place, slope in enumerate(first) if slope.requires_grad]
+
+    def product(vector: list[Tensor]) -> list[Tensor]:
+        if not slopes:  # a loss that is linear in every parameter
+            return [torch.zeros_like(tensor) for tensor in vector]
+        weights = [vector[place].to(slope.dtype) for place, slope in slopes]
+        return list(
+            torch.autograd.grad(
+                [slope for _, slope in slopes],
+                parameters,
+                weights,
+                retain_graph=True,
+                allow_unused=True,
+                materialize_grads=True,
+            )
+        )
+
+    return product
+
+
 def _products(left: Sequence[Tensor], right: Sequence[Tensor]) -> Tensor:
     """(lanes, groups): inner products over all parameters."""
     total = torch.zeros((), dtype=torch.float64)

@@ -1,8 +1,8 @@
-"""Batches as tensors in nested tuples, lists, dicts and dataclasses."""
+"""Batches as tensors in nested tuples, lists, dicts and dataclasses, and parts of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -57,3 +57,15 @@ def tensors_of(batch: Any, keep_others: bool = False) -> list[Tensor]:
 
     map_tensors(note, batch, keep_others=keep_others)
     return tensors
+
+
+def narrowed(batch: Any, first: int, length: int, axis: int = 0) -> Any:
+    """`length` examples from `first` on, along `axis`."""
+    return map_tensors(lambda tensor: tensor.narrow(axis, first, length), batch)
+
+
+def parts_of(batch: Any, size: int, axis: int = 0) -> Iterator[Any]:
+    """Consecutive parts of `size` examples along `axis`, the last one shorter if it doesn't divide."""
+    total = tensors_of(batch)[0].shape[axis]
+    for first in range(0, total, size):
+        yield narrowed(batch, first, min(size, total - first), axis)

@@ -8,7 +8,7 @@ over examples. Lanes are vectorised around it all.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from torch.func import vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from bscrit.errors import UserError
 from bscrit.measure import layers
+from bscrit.measure.holding import Places
 from bscrit.measure.lane_inputs import ExampleGradients, LaneInputs, PassPlan, Tensors
 from bscrit.measure.layer_hooks import LayerRecorder, UnrecordedUse
 from bscrit.measure.layers import ParameterUse
+from bscrit.measure.losses import check_losses
 from bscrit.measure.nested import map_tensors
 
 
@@ -30,14 +31,10 @@ class Passes:
     def __init__(self, model: nn.Module, losses: Callable[[nn.Module, Any], Tensor]) -> None:
         self._model = model
         self._losses = losses
-        names = {id(tensor): name for name, tensor in [*model.named_parameters(), *model.named_buffers()]}
-        self._slots: dict[str, list[tuple[dict[str, Any], str]]] = {name: [] for name in names.values()}
+        self._places = Places(model)
         self._layers: list[tuple[nn.Module, dict[str, str]]] = []
+        names = {id(parameter): name for name, parameter in model.named_parameters()}
         for module in model.modules():
-            for owned in (module._parameters, module._buffers):
-                for key, tensor in owned.items():
-                    if tensor is not None:
-                        self._slots[names[id(tensor)]].append((owned, key))
             own = module._parameters
             keys = {key: names[id(own[key])] for key in layers.rules_of(module) if own.get(key) is not None}
             if keys:
@@ -126,9 +123,9 @@ class Passes:
         leaves = self._leaves(inputs.parameters, single=True)
         buffers = self._of_lane(inputs.buffers)
         # In backward, too: a model with checkpoints runs again there.
-        with self._holding(leaves, buffers):
+        with self._places.holding(leaves, buffers):
             losses = self._losses(self._model, _firsts(inputs.batch))
-            found = _gradients(_checked(losses, inputs.shape[1:]), list(leaves.values()))
+            found = _gradients(check_losses(losses, inputs.shape[1:]), list(leaves.values()))
         return [
             torch.zeros_like(leaf) if gradient is None else gradient
             for leaf, gradient in zip(leaves.values(), found, strict=True)
@@ -146,13 +143,13 @@ class Passes:
         plain = vmaps > 0 and next(iter(inputs.parameters.values())).device.type == "cpu"
         forward = self._vectorised(by_example, single)
         # A model with checkpoints runs again in backward, then unrecorded.
-        with nullcontext() if vmaps else self._holding(leaves, buffers):
+        with nullcontext() if vmaps else self._places.holding(leaves, buffers):
             with recorder.hooks(self._recorded(plan)), _attention(plain):
                 losses = forward(each, _firsts(inputs.batch) if single else inputs.batch, leaves, buffers)
             if recorder.overwritten() and not self._copies:
                 self._copies = True
                 return self._at_once(plan, inputs, whole)
-            _checked(losses, inputs.shape[1:] if single else inputs.shape)
+            check_losses(losses, inputs.shape[1:] if single else inputs.shape)
             edges = [call.output for call in recorder.calls]
             found = _gradients(losses, [*edges, *leaves.values(), *each.values()])
         of_all = dict(zip(leaves, found[len(edges) :], strict=False))
@@ -177,28 +174,14 @@ class Passes:
 
         def forward_one(each: Tensors, example: Any, leaves: Tensors, buffers: Tensors) -> Tensor:
             losses = forward(each, map_tensors(lambda tensor: tensor[None], example), leaves, buffers)
-            return _checked(losses, (1,))[0]
+            return check_losses(losses, (1,))[0]
 
         run = vmap(forward_one, in_dims=(0, 0, None, None), randomness="error") if by_example else forward
         return run if single else vmap(run, randomness="error")
 
     def _forward(self, parameters: Tensors, buffers: Tensors, batch: Any) -> Tensor:
-        with self._holding(parameters, buffers):
+        with self._places.holding(parameters, buffers):
             return self._losses(self._model, batch)
-
-    @contextmanager
-    def _holding(self, *tensors: Tensors) -> Iterator[None]:
-        """The model with these tensors in the place of its own."""
-        before = [(owned, key, owned[key]) for slots in self._slots.values() for owned, key in slots]
-        try:
-            for nest in tensors:
-                for name, tensor in nest.items():
-                    for owned, key in self._slots[name]:
-                        owned[key] = tensor
-            yield
-        finally:
-            for owned, key, tensor in before:
-                owned[key] = tensor
 
     def _leaves(self, parameters: Tensors, single: bool) -> dict[str, Tensor]:
         leaves = {}
@@ -260,16 +243,6 @@ def _gradients(losses: Tensor, inputs: Sequence[Any]) -> list[Tensor | None]:
         return [None] * len(inputs)
     found = torch.autograd.grad(losses.sum(), inputs, allow_unused=True)
     return [None if g is None else g.to_dense() if g.is_sparse else g for g in found]
-
-
-def _checked(losses: Any, shape: Sequence[int]) -> Tensor:
-    if not isinstance(losses, Tensor) or losses.shape != torch.Size(shape):
-        found = f"shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else type(losses).__name__
-        raise UserError(
-            "losses", f"returned {found}, expected {tuple(shape)}: one loss per example",
-            'return the losses before averaging, such as cross_entropy(..., reduction="none")',
-        )  # fmt: skip
-    return losses
 
 
 def _attention(plain: bool) -> AbstractContextManager[None]:

@@ -17,7 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from bscrit.errors import UserError
-from bscrit.measure.metrics import hessian
+from bscrit.measure.metrics import hessian, hessian_product
 from bscrit.measure.nested import map_tensors, tensors_of
 from bscrit.measure.sums import Sums
 from bscrit.meter.step_sums import StepOutcome, StepSums, add_over_ranks
@@ -57,20 +57,8 @@ class LossGradients:
 
     def hessian_product(self, batch: Any) -> Callable[[list[Tensor]], list[Tensor]]:
         """v -> Hv, per parameter, as stacks with one lane in front."""
-        gradients = torch.autograd.grad(self._loss(batch), self.leaves, create_graph=True, allow_unused=True)
-        curved = [i for i, g in enumerate(gradients) if g is not None and g.requires_grad]
-        outputs = [gradients[i] for i in curved]
-
-        def product(vector: list[Tensor]) -> list[Tensor]:
-            images: Sequence[Tensor | None] = [None] * len(self.leaves)
-            if outputs:
-                along = [vector[i][0].to(self.leaves[i].dtype) for i in curved]
-                images = torch.autograd.grad(
-                    outputs, self.leaves, grad_outputs=along, retain_graph=True, allow_unused=True
-                )
-            return [_or_zeros(image, leaf)[None] for image, leaf in zip(images, self.leaves, strict=True)]
-
-        return product
+        product = hessian_product(self._loss(batch), self.leaves)
+        return lambda vector: [image[None] for image in product([stack[0] for stack in vector])]
 
     def _loss(self, batch: Any) -> Tensor:
         value = torch.func.functional_call(self.whole, self.values, (batch,))

@@ -6,20 +6,20 @@ parameters nor buffers, optimizer, random state or the order of the data.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import nan
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from bscrit.engine.lanes import Lanes, cut, restored
+from bscrit.engine.lanes import Lanes, restored
 from bscrit.engine.streams import stacked
 from bscrit.errors import UserError
 from bscrit.measure.examples import Examples
 from bscrit.measure.frozen import BLOCKS, measure_frozen
 from bscrit.measure.metrics import Metric, adam, hessian, identity
-from bscrit.measure.nested import map_tensors, tensors_of
+from bscrit.measure.nested import map_tensors, narrowed, parts_of, tensors_of
 from bscrit.measure.sums import Sums
 from bscrit.noise import FrozenNoise
 from bscrit.order import NoiseSettings
@@ -109,13 +109,13 @@ def _add_parts(sums: Sums, lanes: Lanes, batches: list[Any], parts: int, start: 
     for examples, groups in ((shorter + 1, longer), (shorter, parts - longer)):
         if not groups:
             continue
-        mine = _narrowed(batches, first, examples * groups)
+        mine = narrowed(batches, first, examples * groups)
         first += examples * groups
         if (lanes.micro_batch is None or lanes.micro_batch >= total) and _add_at_once(
             sums, lanes, _unflattened(stacked(mine, lanes.which), groups, examples), [examples] * groups
         ):
             continue
-        for part in cut(mine, examples):
+        for part in parts_of(mine, examples):
             gradients = lanes.mean_gradients(part, examples, start, draw)
             sums.add([stack.unsqueeze(1) for stack in gradients], [examples])
             draw += 1
@@ -153,7 +153,7 @@ def _curvature(
     """The Hessian on as much of a batch as fits into memory."""
     fits = size if lanes.micro_batch is None else min(lanes.micro_batch, size)
     with restored(lanes.stack.buffers):
-        return lanes.engine.curvature(_narrowed(batches, 0, fits), lanes.which, fits, (start, 0))
+        return lanes.engine.curvature(narrowed(batches, 0, fits), lanes.which, fits, (start, 0))
 
 
 def _adam(lanes: Lanes) -> Metric:
@@ -167,8 +167,3 @@ def _adam(lanes: Lanes) -> Metric:
 def _unflattened(batch: Any, groups: int, examples: int) -> Any:
     """[K, groups * examples, ...] as [K, groups, examples, ...]."""
     return map_tensors(lambda tensor: tensor.unflatten(1, (groups, examples)), batch)
-
-
-def _narrowed(batches: Sequence[Any], first: int, length: int) -> list[Any]:
-    """`length` examples of every batch, from `first` on."""
-    return [map_tensors(lambda tensor: tensor.narrow(0, first, length), batch) for batch in batches]

@@ -27,8 +27,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import torch
 
 from bscrit.cohort.pace import Pace
-from bscrit.engine.lanes import tune_allocator
 from bscrit.engine.loading import load_workload
+from bscrit.engine.memory import tune_allocator
 from bscrit.engine.workload import Workload
 from bscrit.errors import UserError
 from bscrit.paths import TrialPaths

@@ -8,7 +8,8 @@ import torch
 from small import NETWORKS, Counting, Regression, dropout, mlp, regression
 from torch import nn
 
-from bscrit.engine.lanes import Lanes, tune_allocator
+from bscrit.engine.lanes import Lanes
+from bscrit.engine.memory import tune_allocator
 from bscrit.engine.seeding import seeded
 from bscrit.errors import UserError
 from bscrit.workloads.quadratic import Quadratic
@@ -327,7 +328,7 @@ def test_losses_that_are_averaged_already_are_refused(backend):
 def test_wrong_calls_are_refused():
     with pytest.raises(ValueError, match="2 seeds and 1 rates"):
         Lanes(Quadratic(), seeds=[0, 1], lrs=[0.1], batch_size=4, optimizer={})
-    with pytest.raises(ValueError, match="backend"):
+    with pytest.raises(ValueError, match="vmap or loop"):
         Lanes(Quadratic(), seeds=[0], lrs=[0.1], batch_size=4, optimizer={}, backend="map")
     with pytest.raises(UserError, match="no parameters"):
         lanes_of(Regression(torch.nn.Flatten))

@@ -15,6 +15,7 @@ from bscrit.engine.replay import (
     MOST_MOVES,
     MOST_RECORDINGS,
     OFTEN,
+    Inputs,
     Replay,
     form,
     layout,
@@ -46,9 +47,14 @@ def trained(workload, backend, replay, steps=8, dtype="float32", rows=3, optimiz
     return lanes
 
 
+def serving(replay: Replay) -> list:
+    """Keys of the recordings that have taken over for some module."""
+    return [key for key, recorded in replay._recorded.items() if any(map(recorded.serves, recorded.compared))]
+
+
 def replayed(replay: Replay) -> list[str]:
     """Of what kinds of calls recordings have taken over."""
-    return sorted(key[1] for key, kept in replay._kept.items() if len(kept.proved))
+    return sorted(key[0].split("._")[1] for key in serving(replay))
 
 
 def assert_same(found: Lanes, expected: Lanes) -> None:
@@ -80,7 +86,7 @@ def test_what_only_the_loop_can_train_trains_the_same(name):
     found = trained(workload, "loop", replay)
     assert_same(found, trained(workload, "loop", Replay(workload, NEVER)))
     # The first forward pass of an LSTM after an evaluation renews a list of its weights, which shows as a change.
-    assert ("gradients" in replayed(replay)) == (name == "dropout")
+    assert ("gradients" in replayed(replay)) == (name != "lstm")
 
 
 class Square(torch.autograd.Function):
@@ -150,7 +156,10 @@ def test_lanes_that_leave_and_other_batch_sizes_have_recordings_of_their_own():
             lanes.losses = lanes.evaluate()
         assert_same(found, expected)
         assert (
-            sum(key[1] == "gradients" and kept.run is not None for key, kept in replay._kept.items())
+            sum(
+                "gradients" in key[0] and recorded.run is not None
+                for key, recorded in replay._recorded.items()
+            )
             == 2 * number
         )
 
@@ -171,9 +180,7 @@ def test_parts_of_a_batch_are_replayed_too():
     replay = Replay(workload, often=1)
     found = parts(replay)
     assert_same(found, parts(Replay(workload, NEVER)))
-    sizes = {
-        key[-1][0][1][0][0][1] for key, kept in replay._kept.items() if key[1] == "gradients" and kept.proved
-    }
+    sizes = {key[-1][1][1][0][0][1] for key in serving(replay) if "gradients" in key[0]}
     assert sizes == {3, 2}
 
 
@@ -324,30 +331,32 @@ def test_only_a_class_that_says_so_is_replayed():
 
 def test_a_workload_whose_attributes_change_all_the_time_is_left_alone():
     workload = regression("mlp")
-    replay, module, x = Replay(workload, often=1), nn.Identity(), torch.ones(3)
+    replay, module, inputs = Replay(workload, often=1), nn.Identity(), Inputs({"x": torch.ones(9)})
     calls = []
 
-    def ordinary():
+    def function(_, tensors, __):
         calls.append(0)
-        return [x + 1]
+        return [tensors["x"] + 1]
 
     for _ in range(3 * MOST_MOVES):
         workload.turn = object()
         for _ in range(5):
-            replay("key", module, [x], lambda x: [x + 1], ordinary)
-    assert replay._kept["key"].refused
+            replay("step", function, module, inputs)
+    assert "change" in replay.refused["step"]
     assert len(calls) > 5 * MOST_MOVES
 
 
 def test_modules_that_share_a_recording_prove_it_each():
-    workload = regression("mlp")
-    replay, x = Replay(workload, often=1), torch.ones(3)
+    replay, inputs = Replay(regression("mlp"), often=1), Inputs({"x": torch.ones(9)})
     factors = {nn.Identity(): 2.0, nn.Identity(): 3.0}
+
+    def function(module, tensors, _):
+        return [tensors["x"] * factors[module]]
+
     for module, factor in factors.items():
         for _ in range(4):
-            result = replay("key", module, [x], lambda x, f=factor: [x * f], lambda f=factor: [x * f])
-            assert result[0].tolist() == [factor] * 3
-    assert replay._kept["key"].refused
+            assert replay("step", function, module, inputs)[0].tolist() == [factor] * 9
+    assert "other results" in replay.refused["step"]
 
 
 def test_a_call_that_fails_fails_as_ever():
@@ -357,7 +366,7 @@ def test_a_call_that_fails_fails_as_ever():
     replay = Replay(regression("mlp"), often=1)
     for _ in range(3):
         with pytest.raises(ValueError, match="no"):
-            replay("key", nn.Identity(), [torch.ones(2)], function, lambda: function(None))
+            replay("step", function, nn.Identity(), Inputs({"x": torch.ones(2)}))
 
 
 def test_recordings_are_kept_with_their_workload_and_their_number_is_limited():
@@ -367,8 +376,8 @@ def test_recordings_are_kept_with_their_workload_and_their_number_is_limited():
     assert replay is not replay_of(workload, "float64", "cpu")
     assert replay is not replay_of(workload, "float32", "cpu", "eager")
     for key in range(2 * MOST_RECORDINGS):
-        replay(key, nn.Identity(), [], list, list)
-    assert len(replay._kept) == MOST_RECORDINGS
+        replay("step", lambda *_: [], nn.Identity(), Inputs({}), settings=(key,))
+    assert len(replay._recorded) == MOST_RECORDINGS
 
 
 def test_a_workload_that_cannot_be_a_key_is_replayed_too():

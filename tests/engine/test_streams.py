@@ -5,8 +5,8 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from bscrit.engine.streams import ExampleStream, moved, parts_of, stacked
-from bscrit.measure.nested import map_tensors, tensors_of
+from bscrit.engine.streams import ExampleStream, moved, stacked
+from bscrit.measure.nested import map_tensors, parts_of, tensors_of
 
 
 @pytest.mark.parametrize("size", [1, 3, 7, 10])

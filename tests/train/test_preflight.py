@@ -99,7 +99,7 @@ def test_evaluation_may_return_a_plain_number(own):
         ({"evaluate": "loss = loss.repeat(2)"}, "returned shape (2,), expected a scalar"),
         ({"evaluate": "loss = None"}, "returned NoneType, expected a scalar"),
         ({"losses": "losses = losses.mean()"}, "returned shape (), expected (1,): one loss per example"),
-        ({"losses": "losses = 1.0"}, "returned shape (), expected (1,): one loss per example"),
+        ({"losses": "losses = 1.0"}, "returned float, expected (1,): one loss per example"),
         ({"losses": "losses = losses[:, None]"}, "returned shape (1, 1), expected (1,)"),
         ({"model": "return nn.Flatten()"}, "has no parameters that require a gradient"),
         ({"model": "return None"}, "fails on its first batch: AttributeError"),

@@ -2,7 +2,7 @@
 
 vmap    (vectorised.py) one vectorised forward over all lanes and an ordinary backward of the sum of their losses,
         from which each lane gets its own gradient
-loop    (in_turn.py) ordinary modules one after the other, whose parameters are rows of the stack: it serves every
+loop    (sequential.py) ordinary modules one after the other, whose parameters are rows of the stack: it serves every
         model, and with large batches it is as fast
 """
 
@@ -13,18 +13,16 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from bscrit.engine.gradients import (
-    Reduce,
-)
+from bscrit.engine.gradients import Reduce
 from bscrit.engine.replay import Replay
-from bscrit.engine.sequential import InTurn
+from bscrit.engine.sequential import Sequential
 from bscrit.engine.stacks import Stack
 from bscrit.engine.vectorised import Vectorised
 from bscrit.engine.workload import Workload
 
 
-class Backend(Protocol):
-    """What `Lanes` asks of either way."""
+class Engine(Protocol):
+    """What `Lanes` needs of either way."""
 
     name: str
 
@@ -60,16 +58,16 @@ class Backend(Protocol):
         """The workload's evaluation of each lane, (K,)."""
 
 
-def make_backend(
+def make_engine(
     name: str,
     workload: Workload,
     seeds: Sequence[int],
     build: Callable[[int], nn.Module],
     replay: Replay,
-) -> Backend:
-    """The backend of this name; `build` makes the model of a seed."""
+) -> Engine:
+    """The engine of this name; `build` makes the model of a seed."""
     if name == "vmap":
-        return Vectorised(workload, [build(seeds[0])], replay)
+        return Vectorised(workload, build(seeds[0]), replay)
     if name == "loop":
-        return InTurn(workload, [build(seed) for seed in seeds], replay)
-    raise ValueError(f"backend = {name!r} must be vmap or loop")
+        return Sequential(workload, [build(seed) for seed in seeds], replay)
+    raise ValueError(f"engine = {name!r} must be vmap or loop")
