@@ -14,9 +14,13 @@ from typing import IO, Any
 from bscrit.errors import UserError
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a whole file or nothing: a reader sees the old text or the new, never a part."""
-    with replacing(path) as stream:
+def write_text(path: Path, text: str, lasting: bool = True) -> None:
+    """Write a whole file or nothing: a reader sees the old text or the new, never a part.
+
+    Args:
+        lasting: whether it must outlive a machine that goes down now, which takes some milliseconds.
+    """
+    with replacing(path, lasting) as stream:
         stream.write(text.encode())
 
 
@@ -44,7 +48,7 @@ def readable(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
+def replacing(path: Path, lasting: bool = True) -> Iterator[IO[bytes]]:
     """A binary stream that becomes `path` when the block ends well, and vanishes when it does not."""
     with explaining(path):
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -52,7 +56,8 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
             with os.fdopen(handle, "wb") as stream:
                 yield stream
                 stream.flush()
-                os.fsync(stream.fileno())
+                if lasting:
+                    os.fsync(stream.fileno())
             Path(temporary).chmod(0o666 & ~_UMASK)
             Path(temporary).replace(path)
         except BaseException:

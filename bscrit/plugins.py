@@ -36,7 +36,7 @@ def offered(group: str) -> dict[str, str]:
 
 
 def load(group: str, use: str, where: str) -> Any:
-    """What a name leads to, imported.
+    """The class or function to which a name leads, imported.
 
     Raises:
         UserError: it cannot be imported, at this place in the spec.
@@ -50,13 +50,13 @@ def load(group: str, use: str, where: str) -> Any:
 
 
 def executor_problem(name: str) -> tuple[str, str] | None:
-    """What is wrong with the name of an executor and the remedy; None when there is one."""
+    """The mistake in the name of an executor, and the remedy; None when there is one."""
     names = offered(EXECUTORS)
     return None if name in names else ("is not an executor that is known", nearest(name, names))
 
 
 def workload_problem(use: str, folder: Path) -> tuple[str, str] | None:
-    """What is wrong with the name of a workload and the remedy; None when it leads somewhere.
+    """The mistake in the name of a workload, and the remedy; None when it leads somewhere.
 
     Args:
         use: a built-in name, an entry point's, or "my_module:MyWorkload".
@@ -81,7 +81,7 @@ def workload_problem(use: str, folder: Path) -> tuple[str, str] | None:
         return f"names a module {module!r} that is neither beside the spec nor installed", remedy
     bound = _top_level_names(file)
     if bound and name not in bound:
-        classes = [known for known, is_class in bound.items() if is_class] or list(bound)
+        classes = [item for item, is_class in bound.items() if is_class] or list(bound)
         return f"names a class {name!r} that {file.name} does not define", nearest(name, classes)
     return None
 

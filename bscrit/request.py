@@ -62,11 +62,11 @@ class Shard:
 
 
 @dataclass(frozen=True, config=STRICT)
-class Look:
+class Inspect:
     """Find out what the plan needs to know of a workload; the answer is `Facts`."""
 
     setup: Setup
-    kind: Literal["look"] = "look"
+    kind: Literal["inspect"] = "inspect"
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -158,7 +158,7 @@ class Failed:
     kind: Literal["failed"] = "failed"
 
 
-Request = Look | Prepare | Train
+Request = Inspect | Prepare | Train
 Answer = Facts | Done | Failed
 _REQUEST: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discriminator="kind")])
 _ANSWER: TypeAdapter[Answer] = TypeAdapter(Annotated[Answer, Field(discriminator="kind")])
@@ -167,7 +167,7 @@ _ANSWER: TypeAdapter[Answer] = TypeAdapter(Annotated[Answer, Field(discriminator
 def write_request(folder: Path, request: Request) -> Path:
     """Write a request under a new name, and return its file."""
     file = folder / f"{uuid.uuid4().hex[:12]}.json"
-    write_text(file, _REQUEST.dump_json(request).decode())
+    write_text(file, _REQUEST.dump_json(request).decode(), lasting=False)
     return file
 
 
@@ -192,7 +192,7 @@ def take_request(file: Path) -> Request | None:
 
 def write_answer(file: Path, answer: Answer) -> None:
     """Write the answer to the request of this file."""
-    write_text(_answer_to(file), _ANSWER.dump_json(answer).decode())
+    write_text(_answer_to(file), _ANSWER.dump_json(answer).decode(), lasting=False)
 
 
 def is_answered(file: Path) -> bool:
@@ -226,6 +226,6 @@ def _parsed(adapter: TypeAdapter[T], file: Path) -> T:
     try:
         return adapter.validate_json(file.read_bytes())
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        told = " ".join(str(error).split())
-        what = f"is not of the form that this version reads ({type(error).__name__}: {told})"
+        reason = " ".join(str(error).split())
+        what = f"is not of the form that this version reads ({type(error).__name__}: {reason})"
         raise UserError(str(file), what, "let the sweep and its workers use one version of bscrit") from error

@@ -118,7 +118,9 @@ def test_interrupted_at_random_and_started_again_it_ends_as_if_nothing_had_been(
     for way in ("INT", "TERM", "KILL", "worker", "KILL", "worker"):
         before, done = times(out), finished(out) if (out / "trials").is_dir() else set()
         process = start(spec(), out)
-        time.sleep(1.5 + chance.random())
+        while not workers_of(process) and process.poll() is None:
+            time.sleep(0.01)
+        time.sleep(3 * chance.random())
         if way == "worker":
             for pid in workers_of(process)[:1]:
                 with contextlib.suppress(ProcessLookupError):

@@ -10,7 +10,7 @@ from bscrit.request import (
     Done,
     Facts,
     Failed,
-    Look,
+    Inspect,
     Prepare,
     Setup,
     Shard,
@@ -37,7 +37,7 @@ SETUP = Setup(
 )
 FOLDERS = (Path("/results/a"), Path("/results/b"))
 REQUESTS = [
-    Look(SETUP),
+    Inspect(SETUP),
     Prepare(SETUP),
     Train(FOLDERS),
     Train(FOLDERS, Shard(own=(1,), stamps=((3, 4, 5), None))),

@@ -42,10 +42,10 @@ class Peers:
         return any(peer.lane.ending is None for peer in self._all)
 
     def wait(self, step: int, leave: Callable[[], bool]) -> bool:
-        """Wait until it is known of every peer how it stands at this evaluation; False when told to leave."""
+        """Wait until every peer has been evaluated here, or has ended before; False when asked to leave."""
         began = time.monotonic()
         for peer in self._all:
-            while not peer.known(step):
+            while not peer.settled(step):
                 if leave():
                     return False
                 waited = time.monotonic() - began
@@ -66,7 +66,7 @@ class _Peer:
         self._torn = b""
         lane.rows = Rows()
 
-    def known(self, step: int) -> bool:
+    def settled(self, step: int) -> bool:
         """Whether its row at this evaluation is here, or it has ended before."""
         if self.lane.ending is not None or self._read(step):
             return True

@@ -16,7 +16,7 @@ from bscrit.spec import Spec, read_spec
 from bscrit.sweep.auto import MOST
 from bscrit.sweep.executors import executor_of
 from bscrit.sweep.plan import largest_cost, plan
-from bscrit.sweep.preflight import look
+from bscrit.sweep.preflight import inspect
 from bscrit.sweep.run import check_torch, default_folder, run
 from bscrit.sweep.view import Plain
 from bscrit.words import compact, counted, plural
@@ -51,7 +51,7 @@ def _dry(spec: Spec, out: Path) -> str:
     """The cohorts that the sweep would train now, and the most it can cost."""
     folder = Path(tempfile.mkdtemp(prefix="bscrit-"))
     with executor_of(spec, folder, workers=1) as executor:
-        facts = look(spec, folder, executor, Plain(spec, sys.stderr))
+        facts = inspect(spec, folder, executor, Plain(spec, sys.stderr))
     shutil.rmtree(folder)  # after an error it stays: the remedy names the log in it
     assert facts is not None
     records = read_records(out) if is_results(out) else []

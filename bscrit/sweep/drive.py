@@ -23,7 +23,7 @@ from bscrit.spec import Spec
 from bscrit.sweep.executors import Executor, executor_of
 from bscrit.sweep.lock import interruptible, locked
 from bscrit.sweep.plan import plan
-from bscrit.sweep.preflight import POLL_SECONDS, look, seen
+from bscrit.sweep.preflight import POLL_SECONDS, earlier_facts, inspect
 from bscrit.sweep.view import View
 
 ATTEMPTS = 2
@@ -31,13 +31,13 @@ ATTEMPTS = 2
 
 @dataclass
 class Outcome:
-    """What a sweep left.
+    """The end of a sweep.
 
     Attributes:
         results: everything in the folder.
         new: names of the trials that trained now; the others were there already.
         given_up: names of trials that failed, with the reason.
-        interrupted: number of the signal that told it to leave before it ended, 0 for none.
+        interrupted: number of the signal that ended it before its time, 0 for none.
         seconds: it took.
     """
 
@@ -58,12 +58,12 @@ def drive(spec: Spec, out: Path, view: View) -> Outcome:
     with explaining(out):
         ResultsPaths(out).trials.mkdir(parents=True, exist_ok=True)
     with locked(out, view) as lock, interruptible() as interrupted:
-        facts = seen(spec, out)
+        facts = earlier_facts(spec, out)
         if facts is not None and not plan(spec, facts, records := read_records(out)):
             # Nothing is left to train: no worker need start.
             return Outcome(Results(out, tuple(records), spec, facts))
         with executor_of(spec, out, lock) as executor:
-            facts = look(spec, out, executor, view, interrupted)
+            facts = inspect(spec, out, executor, view, interrupted)
             if facts is None:
                 return Outcome(Results(out, tuple(read_records(out)), spec), interrupted=interrupted())
             return _Drive(spec, out, facts, executor, view).run(interrupted)

@@ -28,7 +28,7 @@ def locked(out: Path, view: View) -> Iterator[tuple[int, ...]]:
     with contextlib.ExitStack() as files:
         with explaining(out):
             stream = files.enter_context(ResultsPaths(out).lock.open("a"))
-        deadline, told = time.monotonic() + LOCK_SECONDS, False
+        deadline, noted = time.monotonic() + LOCK_SECONDS, False
         while True:
             try:
                 fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -40,9 +40,9 @@ def locked(out: Path, view: View) -> Iterator[tuple[int, ...]]:
                 raise UserError(
                     str(out), "is in use by another sweep", "wait for it, or choose another --out"
                 )
-            if not told:
+            if not noted:
                 view.note(f"waiting for another sweep to leave {out}")
-                told = True
+                noted = True
             time.sleep(0.2)
         yield (stream.fileno(),)
 

@@ -1,4 +1,4 @@
-"""Preflight: what a worker finds out about a workload, and whether what was found before still holds."""
+"""Preflight: facts about a workload that a worker finds out, and whether those of an earlier sweep still hold."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from bscrit.files import write_json, write_text
 from bscrit.paths import ResultsPaths
 from bscrit.plugins import BUILT_IN_WORKLOADS
 from bscrit.preflight import Preflight, read_preflight
-from bscrit.request import Answer, Facts, Failed, Look, Request, Setup, take_answer, write_request
+from bscrit.request import Answer, Facts, Failed, Inspect, Request, Setup, take_answer, write_request
 from bscrit.spec import Spec, check
 from bscrit.sweep.executors import Executor
 from bscrit.sweep.view import View
 from bscrit.version import VERSION
 
-LOOKED_AT = (2, 8, 32, 128, 512)  # where the sweep chooses its batch sizes: each has a neighbour here
+INSPECTED = (2, 8, 32, 128, 512)  # where the sweep chooses its batch sizes: each has a neighbour here
 POLL_SECONDS = 0.2
 MOST_FILES = 1000
 
 
-def look(
+def inspect(
     spec: Spec, out: Path, executor: Executor, view: View, interrupted: Callable[[], int] = lambda: 0
 ) -> Preflight | None:
-    """Ask a worker; backends that were chosen before stay. None when interrupted.
+    """Facts about the workload from a worker; backends that were chosen before stay. None when interrupted.
 
     Raises:
         UserError: the workload cannot be built.
@@ -42,7 +42,7 @@ def look(
     view.note("looking at the workload")
     stamps = _stamps(spec)
     setup = _setup(spec)
-    answer = _answer(Look(setup), ResultsPaths(out).requests, executor, interrupted)
+    answer = _answer(Inspect(setup), ResultsPaths(out).requests, executor, interrupted)
     if answer is None:
         return None
     if isinstance(answer, Failed):
@@ -76,7 +76,7 @@ def _answer(
     return None
 
 
-def seen(spec: Spec, out: Path) -> Preflight | None:
+def earlier_facts(spec: Spec, out: Path) -> Preflight | None:
     """The facts of an earlier look, where a new one would find the same; None where it may not.
 
     That is: a built-in workload (what a class of the user's rests on cannot be known from outside), the same
@@ -95,7 +95,7 @@ def seen(spec: Spec, out: Path) -> Preflight | None:
 def _setup(spec: Spec) -> Setup:
     sizes = spec.candidates()
     if spec.sweep.auto:
-        sizes = tuple(size for size in sizes if size in LOOKED_AT) or sizes
+        sizes = tuple(size for size in sizes if size in INSPECTED) or sizes
     return Setup(
         use=spec.workload.use,
         settings=spec.workload.settings,
@@ -130,13 +130,13 @@ def _stamps(spec: Spec) -> Mapping[str, list[int]]:
     if spec.workload.use not in BUILT_IN_WORKLOADS:
         return {}
     named = [value for value in spec.workload.settings.values() if isinstance(value, str) and value]
-    found = {}
+    stamps = {}
     for place in (folder / value for value in named for folder in (Path(), spec.workload.folder)):
         for file in _files(place):
             with contextlib.suppress(OSError):
                 state = file.stat()
-                found[str(file)] = [state.st_size, state.st_mtime_ns]
-    return found
+                stamps[str(file)] = [state.st_size, state.st_mtime_ns]
+    return stamps
 
 
 def _files(place: Path) -> list[Path]:

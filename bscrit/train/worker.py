@@ -38,7 +38,7 @@ from bscrit.request import (
     Done,
     Facts,
     Failed,
-    Look,
+    Inspect,
     Prepare,
     Request,
     Setup,
@@ -60,7 +60,7 @@ def run(
     shard: Shard | None = None,
     pace: Pace | None = None,
 ) -> bool:
-    """Train the cohort that lies in these folders; False when told to leave before it ended."""
+    """Train the cohort that lies in these folders; False when asked to leave before it ended."""
     record = read_record(folders[0])
     assert record is not None, "the sweep begins a folder before it hands it over"
     trial, order = record.trial, record.order
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str]) -> None:
     lines, answers = _claim_streams()
     for folder in arguments[1:]:
         sys.path.insert(0, folder)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the sweep's to handle, and it tells us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the sweep's to handle, which ends our input
     tune_allocator()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     leave = threading.Event()
@@ -114,7 +114,7 @@ def answer(request: Request, leave: threading.Event | None = None) -> Answer:
     """Carry out a request."""
     try:
         match request:
-            case Look():
+            case Inspect():
                 return Facts(preflight(request.setup))
             case Prepare():
                 _prepare(request.setup)

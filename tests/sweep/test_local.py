@@ -13,7 +13,7 @@ import pytest
 from bscrit.order import Order
 from bscrit.preflight import Preflight
 from bscrit.record import begin
-from bscrit.request import Failed, Look, Setup, Train, take_answer, write_request
+from bscrit.request import Failed, Inspect, Setup, Train, take_answer, write_request
 from bscrit.sweep.executors import Compute, local, warm
 from bscrit.sweep.executors.local import Local, worker_count
 from bscrit.sweep.executors.warm import explain_exit, own_device
@@ -76,11 +76,11 @@ def setup(code, use="quadratic"):
     return Setup(use, {"code": code}, "cpu", "float32", "auto", "eager", None, 0, ((4, {}),))
 
 
-def ask(executor, code="", look=False, use="quadratic"):
+def ask(executor, code="", inspect=False, use="quadratic"):
     """Submit a request that runs some code in its worker; its handle."""
     folder = executor._compute.folder
-    if look:
-        return executor.submit(write_request(folder / "requests", Look(setup(code, use))))
+    if inspect:
+        return executor.submit(write_request(folder / "requests", Inspect(setup(code, use))))
     trial = Trial("quadratic", 4, 0.1, 0, settings={"code": code})
     order = Order("search", 0, ((0.1, 0),), (0.5,), 100)
     begin(folder / trial.name, trial, order)
@@ -205,18 +205,18 @@ def test_what_has_nothing_to_keep_is_not_waited_for(start, monkeypatch):
     monkeypatch.setattr(local, "GRACE_SECONDS", 600.0)
     executor = start()
     pid = pid_of(answer(executor))
-    ask(executor, "time.sleep(600)", look=True)
+    ask(executor, "time.sleep(600)", inspect=True)
     executor.poll(0.1)
     executor.close()
     assert not alive(pid)
 
 
-SLOWLY = "request['kind'] == 'prepare' and (time.sleep(0.4), print(os.getpid(), file=sys.stderr, flush=True))"
+SLOWLY = "request['kind'] == 'prepare' and (time.sleep(0.4), os.write(2, b'%d\\n' % os.getpid()))"
 
 
 def test_who_is_idle_prepares_and_that_is_no_answer(start):
     executor = start(3)
-    ask(executor, SLOWLY, look=True)
+    ask(executor, SLOWLY, inspect=True)
     looked = pid_of(wait(executor)[0])
     for _ in range(3):  # to all of them, before two have prepared
         ask(executor)
@@ -230,7 +230,12 @@ def test_a_class_of_the_users_is_not_prepared_while_another_worker_looks(start):
     """It may download what is not there yet, and two at once would collide."""
     executor = start(2)
     facts = f"time.sleep(0.3) or say(kind='facts', preflight={Preflight().to_dict()!r})"
-    ask(executor, f"{facts} if request['kind'] == 'look' else time.sleep(600)", look=True, use="mine:Mine")
+    ask(
+        executor,
+        f"{facts} if request['kind'] == 'inspect' else time.sleep(600)",
+        inspect=True,
+        use="mine:Mine",
+    )
     executor.poll(0.1)
     assert not any(worker.preparing for worker in executor._workers)
     wait(executor)
@@ -240,14 +245,14 @@ def test_a_class_of_the_users_is_not_prepared_while_another_worker_looks(start):
 def test_a_request_goes_to_one_that_need_not_prepare_first(start):
     executor = start(2)
     executor._workers.reverse()
-    ask(executor, "request['kind'] == 'prepare' and time.sleep(600)", look=True)
+    ask(executor, "request['kind'] == 'prepare' and time.sleep(600)", inspect=True)
     wait(executor)
     assert answer(executor).ended
 
 
 def test_one_that_dies_while_it_prepares_is_replaced(start):
     executor = start(2)
-    ask(executor, "request['kind'] == 'prepare' and os._exit(1)", look=True)
+    ask(executor, "request['kind'] == 'prepare' and os._exit(1)", inspect=True)
     wait(executor)
     assert executor.poll(2.0) == []
     assert {one.ended for one in _both(executor)} == {True}
@@ -258,7 +263,7 @@ def test_one_that_prepares_has_nothing_to_keep_and_is_not_waited_for(start, monk
     monkeypatch.setattr(local, "GRACE_SECONDS", 600.0)
     executor = start(2)
     pids = [pid_of(one) for one in _both(executor)]
-    ask(executor, "request['kind'] == 'prepare' and time.sleep(600)", look=True)
+    ask(executor, "request['kind'] == 'prepare' and time.sleep(600)", inspect=True)
     wait(executor)
     if also:
         ask(executor, "time.sleep(0.1)")

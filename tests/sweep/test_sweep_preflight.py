@@ -9,12 +9,12 @@ from inprocess import InProcess, Silent
 from bscrit.paths import ResultsPaths
 from bscrit.preflight import Preflight
 from bscrit.spec import parse_spec
-from bscrit.sweep.preflight import look, seen
+from bscrit.sweep.preflight import earlier_facts, inspect
 
 
 def looked_at(spec, out):
     ResultsPaths(out).requests.mkdir(exist_ok=True)
-    return look(spec, out, InProcess(), Silent())
+    return inspect(spec, out, InProcess(), Silent())
 
 
 def text_spec(folder, **settings):
@@ -43,23 +43,23 @@ def folder(tmp_path, monkeypatch):
 def looked(folder, tmp_path):
     """The folder of results after one look."""
     found = looked_at(text_spec(folder), tmp_path)
-    assert seen(text_spec(folder), tmp_path) == found
+    assert earlier_facts(text_spec(folder), tmp_path) == found
     return tmp_path
 
 
 def test_without_a_look_nothing_was_seen(folder, tmp_path):
-    assert seen(text_spec(folder), tmp_path) is None
+    assert earlier_facts(text_spec(folder), tmp_path) is None
 
 
 def test_another_question_wants_another_look(looked, folder):
-    assert seen(text_spec(folder, width=16), looked) is None
+    assert earlier_facts(text_spec(folder, width=16), looked) is None
 
 
 @pytest.mark.parametrize("name", ["text/a.txt", "text/b.txt"])
 def test_a_file_that_changed_wants_another_look(looked, folder, name):
     with (folder / name).open("a") as stream:
         stream.write("# more")
-    assert seen(text_spec(folder), looked) is None
+    assert earlier_facts(text_spec(folder), looked) is None
 
 
 @pytest.mark.parametrize("package", ["bscrit", "torch", "python"])
@@ -67,7 +67,7 @@ def test_another_version_wants_another_look(looked, folder, package):
     file = looked / "preflight.json"
     facts = Preflight.from_dict(json.loads(file.read_text()))
     file.write_text(json.dumps(replace(facts, versions={**facts.versions, package: "0.0"}).to_dict()))
-    assert seen(text_spec(folder), looked) is None
+    assert earlier_facts(text_spec(folder), looked) is None
 
 
 def test_facts_of_an_older_version_want_another_look(looked, folder):
@@ -75,13 +75,13 @@ def test_facts_of_an_older_version_want_another_look(looked, folder):
     facts = json.loads(file.read_text())
     del facts["request"], facts["stamps"]
     file.write_text(json.dumps(facts))
-    assert seen(text_spec(folder), looked) is None
+    assert earlier_facts(text_spec(folder), looked) is None
 
 
 @pytest.mark.parametrize("content", ["[]", "3", "{}", '{"backends": []}', '{"backends": {}, "odd": 1}', "{"])
 def test_what_is_no_preflight_wants_another_look(looked, folder, content):
     (looked / "preflight.json").write_text(content)
-    assert seen(text_spec(folder), looked) is None
+    assert earlier_facts(text_spec(folder), looked) is None
     assert looked_at(text_spec(folder), looked) is not None
 
 
@@ -100,4 +100,4 @@ def users_spec(tmp_path, monkeypatch, module):
 def test_what_a_class_of_the_users_rests_on_is_not_known(tmp_path, monkeypatch):
     spec = users_spec(tmp_path, monkeypatch, "seen_from_outside")
     looked_at(spec, tmp_path)
-    assert seen(spec, tmp_path) is None
+    assert earlier_facts(spec, tmp_path) is None

@@ -18,7 +18,7 @@ from bscrit.request import (
     Done,
     Facts,
     Failed,
-    Look,
+    Inspect,
     Prepare,
     Request,
     Setup,
@@ -123,7 +123,7 @@ class Local:
                 cohorts[file] = (request, *_lanes(request))
                 continue
             self._hand(file, _Job({file: request}))
-            if isinstance(request, Look) and request.setup.use in BUILT_IN_WORKLOADS:
+            if isinstance(request, Inspect) and request.setup.use in BUILT_IN_WORKLOADS:
                 self._prepare(file.parent, request.setup)
         self._submitted = list(cohorts)
         idle = sum(not worker.busy for worker in self._workers)
@@ -174,7 +174,7 @@ class Local:
                 self._paces.add(job.cohort, answer.paces)
         elif isinstance(answer, Failed) and (not job.left or answer.fault == "user"):
             job.failed = replace(answer, lanes=request.own) if isinstance(request, Train) else answer
-        elif isinstance(request, Look) and request.setup.use not in BUILT_IN_WORKLOADS:
+        elif isinstance(request, Inspect) and request.setup.use not in BUILT_IN_WORKLOADS:
             # Not before: a class of the user's may download, and two at once would collide.
             self._prepare(file.parent, request.setup)
         if job.parts:
