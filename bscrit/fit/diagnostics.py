@@ -5,7 +5,7 @@ Everything here looks at the batch sizes with a known crossing, weighted as the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import exp, log
 from typing import Any
 
@@ -16,6 +16,7 @@ from bscrit.fit.likelihood import Floats
 from bscrit.fit.surface import climb
 
 SHARPEST = log(16.0)
+ROOT = 1e-4  # of ln q
 MOST_LEFT_OUT = 40  # more batch sizes than this are not left out one by one
 
 
@@ -95,15 +96,37 @@ def _sharpness(x: Floats, y: Floats, weight: Floats) -> dict[str, float | None]:
     """q with its 95 % interval from the F quantile with k - 3 degrees of freedom; open ends are None."""
     from scipy.special import fdtri
 
-    ln_q = np.linspace(-SHARPEST / 2, SHARPEST, 61)
-    squares = np.array([_least(x, y, weight, exp(v)) for v in ln_q])
-    best = int(np.argmin(squares))
+    grid = np.linspace(-SHARPEST / 2, SHARPEST, 25)
+
+    def squares(ln_q: float) -> float:
+        return _least(x, y, weight, exp(ln_q))
+
+    values = [squares(float(ln_q)) for ln_q in grid]
+    best, spacing = float(grid[int(np.argmin(values))]), float(grid[1] - grid[0])
+    for _ in range(3):
+        finer = np.clip(best + spacing * np.linspace(-1, 1, 9), grid[0], grid[-1])
+        best, spacing = float(min(finer, key=squares)), spacing / 4
     freedom = len(x) - 3
-    limit = squares[best] * (1 + float(fdtri(1, freedom, CONFIDENCE)) / freedom)
-    inside = np.flatnonzero(squares <= limit)
-    low = None if inside[0] == 0 else exp(ln_q[inside[0]])
-    high = None if inside[-1] == len(ln_q) - 1 else exp(ln_q[inside[-1]])
-    return {"value": exp(ln_q[best]), "low": low, "high": high}
+    limit = squares(best) * (1 + float(fdtri(1, freedom, CONFIDENCE)) / freedom)
+
+    def end(away: Floats) -> float | None:
+        """Where the squares meet the limit: between the last place within it, from the best on, and the next."""
+        inside = best
+        for outside in away:
+            if squares(float(outside)) > limit:
+                return exp(_root(lambda ln_q: squares(ln_q) - limit, inside, float(outside)))
+            inside = float(outside)
+        return None
+
+    return {"value": exp(best), "low": end(grid[grid < best][::-1]), "high": end(grid[grid > best])}
+
+
+def _root(function: Callable[[float], float], below: float, above: float) -> float:
+    """Where a function that is negative at one end and positive at the other is 0, by halving, to 1e-4."""
+    while abs(above - below) > ROOT:
+        middle = (below + above) / 2
+        below, above = (middle, above) if function(middle) <= 0 else (below, middle)
+    return below
 
 
 def _least(x: Floats, y: Floats, weight: Floats, q: float = 1.0) -> float:

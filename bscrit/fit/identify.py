@@ -1,8 +1,7 @@
 """Whether the data hold b_crit, or bound it, or say nothing: another question than how well the curve fits.
 
 A frontier far below the knee fits a hyperbola to a tenth of a per cent and puts b_crit wrong by a factor
-of two. So a value is given only where the tried batch sizes enclose the knee: runs in perfect scaling and
-runs on the plateau (p = 1/(1 + B/b_crit) from LINEAR down to FLAT), or b_crit within the tried range (to a
+of two. So a value is given only where the tried batch sizes enclose the knee: b_crit within the tried range (to a
 factor KNEE) and its interval at most a factor SLACK beyond.
 """
 
@@ -15,7 +14,6 @@ from bscrit.estimate import Estimate
 from bscrit.fit.hyperbola import Hyperbola
 from bscrit.fit.result import Verdict
 
-LINEAR, FLAT = 0.8, 0.2
 KNEE, SLACK = log(1.2), log(2.0)
 WIDEST = log(30.0)  # beyond it an interval is no measurement
 NOTHING = Estimate(None)
@@ -27,12 +25,9 @@ def judge(curve: Hyperbola | None) -> Verdict:
         return "not identified"
     low, high = curve.region.low, curve.region.high
     first, last = _seen(curve)
-    if high - low <= WIDEST:
-        p = curve.p[curve.sample.n > 0]
-        both_arms = p[0] >= LINEAR and p[-1] <= FLAT
-        knee_seen = first - KNEE <= curve.beta <= last + KNEE
-        if both_arms or (knee_seen and first - SLACK <= low and high <= last + SLACK):
-            return "identified"
+    knee_seen = first - KNEE <= curve.beta <= last + KNEE
+    if high - low <= WIDEST and knee_seen and first - SLACK <= low and high <= last + SLACK:
+        return "identified"
     above, below = high > last, low < first
     if above and not below:
         return "lower bound"

@@ -65,7 +65,7 @@ def estimate(sample: Sample) -> Scatter:
     if sample.replicated:
         apart, gained = _zoom(score, (log(seeds), log(between)), (1.0, 1.0), TWO)
         sigma, tau = apart if gained > top + WORTH else (sigma, tau)
-    return Scatter(exp(sigma), exp(tau), _freedom(sample, exp(sigma), exp(tau), start))
+    return Scatter(exp(sigma), exp(tau), degrees_of_freedom(sample, exp(sigma), exp(tau), start))
 
 
 def _zoom(
@@ -85,7 +85,7 @@ def _zoom(
     return (max(float(best[0]), log(SMALLEST)), float(best[1])), top
 
 
-def _freedom(sample: Sample, sigma: float, tau: float, start: tuple[float, float]) -> float:
+def degrees_of_freedom(sample: Sample, sigma: float, tau: float, start: tuple[float, float]) -> float:
     """Degrees of freedom of the variance tau^2 + sigma^2/n of a batch size's mean.
 
     A batch size counts by the information that it holds relative to one without censoring: k - 2 in all

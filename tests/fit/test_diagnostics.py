@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize_scalar
+from scipy.stats import f
 
 from bscrit.crossing import Crossing
 from bscrit.fit import design
@@ -28,6 +30,30 @@ def test_sharpness_of_the_knee(q):
     assert found["value"] == pytest.approx(q, rel=0.08)
     assert found["low"] <= q * 1.05
     assert found["high"] >= q / 1.05
+
+
+def test_sharpness_of_exact_curves_is_found_between_grid_points():
+    for q in (0.83, 1.0, 1.37):
+        found = fit(1000 * (1 + (256 / X) ** q) ** (1 / q)).diagnostics["knee_sharpness"]
+        assert found["value"] == pytest.approx(q, rel=2e-3)
+
+
+def test_ends_of_the_sharpness_are_where_the_fit_is_worse_by_the_quantile():
+    """The sum of squares there is that of the best q times 1 + F(1, k - 3)/(k - 3), by another minimiser."""
+    steps = 1000 * (1 + (256 / X) ** 1.2) ** (1 / 1.2) * noise(0.03, 2)
+    found = fit(steps).diagnostics["knee_sharpness"]
+
+    def least(q):
+        def squares(beta):
+            rest = np.log(steps) - np.logaddexp(0, q * (beta - np.log(X))) / q
+            return ((rest - rest.mean()) ** 2).sum()
+
+        return minimize_scalar(squares, bounds=(0, 12), method="bounded", options={"xatol": 1e-9}).fun
+
+    limit = least(found["value"]) * (1 + f.ppf(0.95, 1, len(X) - 3) / (len(X) - 3))
+    assert least(found["low"]) == pytest.approx(limit, rel=2e-3)
+    assert least(found["high"]) == pytest.approx(limit, rel=2e-3)
+    assert found["low"] < found["value"] < found["high"]
 
 
 def test_published_knee():

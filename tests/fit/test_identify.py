@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from frontiers import Design, simulate
@@ -91,3 +93,29 @@ def test_no_curve():
 
 def test_scaled():
     assert Estimate(10.0, 5.0, None).scaled(0.2) == Estimate(2.0, 1.0, None)
+
+
+FIRST, LAST = np.log(16.0), np.log(4096.0)
+
+
+@pytest.mark.parametrize(
+    ("low", "beta", "high", "expected"),
+    [
+        (LAST - 2.0, LAST - 1.0, LAST + np.log(1.99), "identified"),
+        (LAST - 2.0, LAST - 1.0, LAST + np.log(2.01), "lower bound"),
+        (FIRST - np.log(1.99), FIRST + 1.0, FIRST + 2.0, "identified"),
+        (FIRST - np.log(2.01), FIRST + 1.0, FIRST + 2.0, "upper bound"),
+        (LAST - 0.5, LAST + np.log(1.19), LAST + 0.3, "identified"),
+        (LAST - 0.5, LAST + np.log(1.21), LAST + 0.3, "lower bound"),
+        (FIRST - 0.3, FIRST - np.log(1.19), FIRST + 0.5, "identified"),
+        (FIRST - 0.3, FIRST - np.log(1.21), FIRST + 0.5, "upper bound"),
+        (FIRST + 1.0, FIRST + 2.0, FIRST + 1.0 + np.log(29.9), "identified"),
+        (FIRST + 1.0, FIRST + 2.0, FIRST + 1.0 + np.log(30.1), "not identified"),
+        (FIRST - 1.0, FIRST + 2.0, LAST + 1.0, "not identified"),
+    ],
+)
+def test_the_verdict_at_its_edges(low, beta, high, expected):
+    """An interval may reach a factor 2 beyond what was tried, the knee 1.2; a factor 30 is no measurement."""
+    found = curve(Design(7, 1, 0.02))
+    best, region = replace(found.best, beta=np.array([beta])), replace(found.region, low=low, high=high)
+    assert judge(replace(found, best=best, region=region)) == expected

@@ -11,7 +11,7 @@ from scipy.stats import norm
 from bscrit.fit.frontier import Rows
 from bscrit.fit.likelihood import Sample, terms
 from bscrit.fit.sample import summarise
-from bscrit.fit.scatter import estimate
+from bscrit.fit.scatter import degrees_of_freedom, estimate
 from bscrit.fit.surface import Surface
 
 
@@ -84,6 +84,19 @@ def test_balanced_scatter_is_the_analysis_of_variance():
     assert found.sigma**2 == pytest.approx(within, rel=0.1)
     assert found.tau**2 + found.sigma**2 / 3 == pytest.approx(between, rel=0.1)
     assert found.freedom == pytest.approx(9, abs=0.5)
+
+
+@pytest.mark.parametrize("ratio", [0.25, 1.0, 4.0])
+def test_degrees_of_freedom_between_those_of_tuning_and_of_seeds(ratio):
+    """Balanced and uncensored: 1/f = (1 - s)/(k - 2) + s/(k n - 2), s the seeds' share to the power 3/2."""
+    k, n, sigma = 8, 4, 0.1
+    data = summarise(simulate(Design(k, n, sigma), np.random.default_rng(2)), np.ones(k * n, bool))
+    tau = sigma * np.sqrt(ratio / n)
+    share = (1 / (1 + ratio)) ** 1.5
+    expected = 1 / ((1 - share) / (k - 2) + share / (k * n - 2))
+    best = Surface(data, sigma, tau).optimum()
+    freedom = degrees_of_freedom(data, sigma, tau, (float(best.a[0]), float(best.beta[0])))
+    assert freedom == pytest.approx(expected, rel=1e-9)
 
 
 def test_single_runs_have_k_minus_two_degrees_of_freedom():

@@ -71,6 +71,17 @@ def test_a_bound_below_the_others_contradicts_nothing():
     assert not belongs(replace(spoil(rows, 4, 20), side=side))[4]
 
 
+@pytest.mark.parametrize("farthest", [1.0, 0.2])
+def test_where_all_are_censored_the_farthest_run_is_the_bound(farthest):
+    """Runs that gave up early contradict nothing; one that went on for 20 times the steps does."""
+    rows = simulate(Design(9, 3, 0.02), np.random.default_rng(9))
+    side = rows.side.copy()
+    side[12:15] = 1
+    early = spoil(spoil(replace(rows, side=side), 12, 0.05), 13, 0.05)
+    assert belongs(spoil(early, 14, farthest)).all()
+    assert not belongs(spoil(early, 14, 20))[12:15].any()
+
+
 def test_a_wide_scatter_is_not_a_crowd_of_outliers():
     rows = simulate(Design(9, 1, 0.6), np.random.default_rng(7))
     assert belongs(rows).sum() >= 7
