@@ -30,9 +30,9 @@ from typing import Any
 import numpy as np
 from workloads import FOLDER, NAMES, identity, machine, named, store
 
-from bscrit.crossing import CONVENTION, Crossing, Meeting, meet
+from bscrit.crossing import CONVENTION, Crossing, CrossingTable, Meeting, meet
 from bscrit.curve import Curve
-from bscrit.fit.core import fit_crossings
+from bscrit.fit.core import fit_table
 from bscrit.spec import Spec
 
 FIRST_SEED = 900_000  # sweeps count theirs from first_seed, and from 500,000 beyond it
@@ -246,7 +246,7 @@ def fitted(optima: Sequence[Optimum], unit: str) -> list[dict[str, Any]]:
     return [
         {"target": fit.target, "verdict": fit.verdict, "unit": unit}
         | {name: asdict(getattr(fit, name)) for name in ("b_crit", "s_min", "e_min", "sigma")}
-        for fit in fit_crossings(rows, unit=unit).fits
+        for fit in fit_table(CrossingTable(tuple(rows), unit=unit)).fits
     ]
 
 

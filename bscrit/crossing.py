@@ -9,8 +9,8 @@ the end of its window, 10 % beyond it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import exp
 
@@ -23,6 +23,8 @@ FARTHEST = 0.5  # in ln(steps), of a run from the mean of its seeds: beyond it a
 OVERRUN = exp(AFTER)
 FURTHEST = 700.0  # of ln(steps), before numbers overflow
 CONVENTION = "steps at which the mean loss over seeds, fitted by a line in ln(step) over [-0.2, +0.1], meets the target"
+Group = tuple[tuple[str, str], ...]  # ordered (name, value) pairs that separate fits
+Setting = tuple[float, float | None, Group]  # batch size, learning rate, group
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +50,36 @@ class Crossing:
     high: float = float("nan")
     lr: float | None = None
     seed: str = ""
-    group: tuple[tuple[str, str], ...] = ()
+    group: Group = ()
     role: str = ""
     where: str = ""
 
     @property
     def examples(self) -> float:
         return self.steps * self.batch_size
+
+
+@dataclass(frozen=True)
+class CrossingTable:
+    """The crossings of a source, whether records or somebody's table, and what a fit has to know beside them.
+
+    Attributes:
+        crossings: one per run and target, in any order.
+        diverged: settings at which a run diverged; their learning rate is infeasible, which is not the same as slow.
+        notes: rows left out, duplicates, and how the source was understood.
+        source: as the user named it.
+        unit: what a batch size counts, "" where the source does not say.
+        horizons: schedules whose rates depend on the planned length of the run, as words for a caveat.
+        warmups: batch size -> steps of warm-up, where there is one.
+    """
+
+    crossings: tuple[Crossing, ...]
+    diverged: tuple[Setting, ...] = ()
+    notes: tuple[str, ...] = ()
+    source: str = ""
+    unit: str = ""
+    horizons: tuple[str, ...] = ()
+    warmups: Mapping[float, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -144,7 +144,7 @@ def test_imports_point_one_way(module, file):
         ("bscrit.train.loop", "from bscrit.workloads.quadratic import Quadratic"),
         ("bscrit.measure.sources", "from bscrit.engine.lanes import Lanes"),
         ("bscrit.workloads.quadratic", "from bscrit.engine.lanes import Lanes"),
-        ("bscrit.crossing", "from bscrit.fit.core import fit_crossings"),
+        ("bscrit.crossing", "from bscrit.fit.core import fit_table"),
         ("bscrit.spec.checks", "from bscrit.engine.lanes import Lanes"),
         ("bscrit.cli", "from bscrit.train.worker import run"),
     ],
@@ -156,7 +156,7 @@ def test_the_check_can_fail(module, source):
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("bscrit.sweep.plan", "from bscrit.fit.core import fit_crossings"),
+        ("bscrit.sweep.plan", "from bscrit.fit.core import fit_table"),
         ("bscrit.sweep.plan", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch"),
         ("bscrit.train.loop", "import torch\nfrom bscrit.measure.sources import Sample"),
         ("bscrit.workloads.quadratic", "from bscrit.engine.workload import Workload"),

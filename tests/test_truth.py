@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from simulated import Quadratic, make_spec, sweep
 
-from bscrit.fit.core import fit_evidence
+from bscrit.fit.core import fit_table
 from bscrit.fit.crossings import from_records
 from bscrit.fit.source import fit
 from bscrit.spec import read_spec
@@ -56,7 +56,7 @@ def found():
         )
         records = list(sweep(Quadratic(), spec).values())
         trained, winning = cost(spec, records)
-        results.append(of(fit_evidence(from_records(records)), trained / winning))
+        results.append(of(fit_table(from_records(records)), trained / winning))
     return results
 
 

@@ -9,10 +9,10 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from bscrit.crossing import Crossing
+from bscrit.crossing import CrossingTable
 from bscrit.estimate import Estimate
 from bscrit.fit.caveats import caveats
-from bscrit.fit.crossings import Evidence, Family, Setting, families
+from bscrit.fit.crossings import Family, families
 from bscrit.fit.diagnostics import diagnose
 from bscrit.fit.findings import Findings
 from bscrit.fit.frontier import Frontier, Rows, Tuned, choose, rows_of
@@ -27,37 +27,10 @@ from bscrit.fit.sample import summarise
 NOTHING: Mapping[float, float] = MappingProxyType({})
 
 
-def fit_crossings(
-    rows: Sequence[Crossing],
-    *,
-    source: str = "",
-    unit: str = "example",
-    targets: Sequence[float] | None = None,
-    diverged: Sequence[Setting] = (),
-    horizons: Sequence[str] = (),
-    notes: Sequence[str] = (),
-) -> Report:
-    """Fit every group and target of some crossings.
-
-    Args:
-        rows: one per run and target, in any order.
-        source: as the user named it, for the report.
-        unit: what a batch size counts.
-        targets: those to fit; all by default.
-        diverged: (batch size, learning rate, group) of runs that diverged.
-        horizons: schedules that depend on the planned length of a run.
-        notes: what to tell the reader about the source.
-    """
-    wanted = None if targets is None else set(targets)
-    chosen = tuple(row for row in rows if wanted is None or row.target in wanted)
-    evidence = Evidence(chosen, tuple(diverged), tuple(horizons), notes=tuple(notes))
-    return fit_evidence(evidence, source=source, unit=unit)
-
-
-def fit_evidence(evidence: Evidence, *, source: str = "", unit: str = "example") -> Report:
-    """Fit every group and target of what a source says."""
-    fits = tuple(fit_family(family, evidence.horizons, evidence.warmups) for family in families(evidence))
-    return Report(source, unit, fits, evidence.notes, evidence.crossings)
+def fit_table(table: CrossingTable) -> Report:
+    """Fit every group and target of a source's crossings."""
+    fits = tuple(fit_family(family, table.horizons, table.warmups) for family in families(table))
+    return Report(table.source, table.unit or "example", fits, table.notes, table.crossings)
 
 
 def fit_family(family: Family, horizons: Sequence[str] = (), warmups: Mapping[float, float] = NOTHING) -> Fit:

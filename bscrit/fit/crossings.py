@@ -1,39 +1,18 @@
-"""What the fit starts from: crossings, and the settings at which a run diverged."""
+"""Crossings of the runs of a sweep, and the families of crossings that are fitted together."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from math import log
 
-from bscrit.crossing import Crossing, meet
+from bscrit.crossing import Crossing, CrossingTable, Group, Setting, meet
 from bscrit.order import Order
 from bscrit.record import Record
 from bscrit.trial import CENSORED
 
-Group = tuple[tuple[str, str], ...]
-Setting = tuple[float, float | None, Group]
 USABLE = frozenset({"reached", "running"}) | CENSORED
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What a source says about any number of frontiers.
-
-    Attributes:
-        crossings: one per run and target, in any order.
-        diverged: (batch size, learning rate or None, group) of each setting at which a run diverged.
-        horizons: schedules whose rates depend on the planned length of the run, as words for a caveat.
-        warmups: batch size -> steps of warm-up.
-        notes: what was left out.
-    """
-
-    crossings: tuple[Crossing, ...]
-    diverged: tuple[Setting, ...] = ()
-    horizons: tuple[str, ...] = ()
-    warmups: Mapping[float, float] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,64 +25,64 @@ class Family:
     diverged: tuple[Setting, ...]
 
 
-def from_records(records: Iterable[Record], targets: Sequence[float] | None = None) -> Evidence:
-    """Every usable run against every target (by default those that the sweep asked for).
+def from_records(records: Iterable[Record], targets: Sequence[float] | None = None) -> CrossingTable:
+    """Every usable run against every target (by default those of the sweep).
 
     Runs that differ in their seed only meet a target together, at the crossing of their mean curve, of which
     each has its share; where that mean does not meet the target each run is taken alone, and censored at its
     last step if it did not arrive either. Runs that failed, and unfinished runs that have not met a target,
-    say nothing.
+    are left out.
     """
     records = list(records)
     if targets is None:
         targets = sorted({target for record in records for target in record.order.targets}, reverse=True)
-    cells: dict[tuple[int, float, str], list[Record]] = defaultdict(list)
+    repeats: dict[tuple[int, float, str], list[Record]] = defaultdict(list)
     for record in records:
         if record.status in USABLE and len(record.curve):
-            cells[record.trial.batch_size, record.trial.lr, record.role].append(record)
+            repeats[record.trial.batch_size, record.trial.lr, record.role].append(record)
     crossings = [
-        crossing for target in targets for cell in cells.values() for crossing in _against(cell, target)
+        crossing for target in targets for runs in repeats.values() for crossing in _of_repeats(runs, target)
     ]
     diverged = [(float(r.trial.batch_size), r.trial.lr, ()) for r in records if r.status == "diverged"]
     failed = [record.trial.name for record in records if record.status == "failed"]
-    schedules = {r.trial.recipe.schedule.use for r in records if r.trial.recipe.schedule.ends}
-    notes = [f"{len(failed)} runs failed and say nothing ({', '.join(failed[:3])})"] if failed else []
-    warmups = {
-        float(trial.batch_size): trial.recipe.schedule.warmup_at(trial.batch_size)
-        for trial in (record.trial for record in records)
-    }
-    return Evidence(
-        tuple(crossings), tuple(dict.fromkeys(diverged)), tuple(sorted(schedules)), warmups, tuple(notes)
+    recipes = {record.trial.batch_size: record.trial.recipe for record in records}
+    schedules = {recipe.schedule.use for recipe in recipes.values() if recipe.schedule.ends}
+    return CrossingTable(
+        tuple(crossings),
+        tuple(dict.fromkeys(diverged)),
+        (f"{len(failed)} runs failed and say nothing ({', '.join(failed[:3])})",) if failed else (),
+        horizons=tuple(sorted(schedules)),
+        warmups={float(size): recipe.schedule.warmup_at(size) for size, recipe in recipes.items()},
     )
 
 
-def families(evidence: Evidence) -> list[Family]:
+def families(table: CrossingTable) -> list[Family]:
     """One family per group and target: groups as they first appear, targets easiest first."""
-    found: dict[Group, dict[float | None, list[Crossing]]] = {}
-    for crossing in evidence.crossings:
-        found.setdefault(crossing.group, {}).setdefault(crossing.target, []).append(crossing)
-    lost: dict[Group, list[Setting]] = defaultdict(list)
-    for setting in evidence.diverged:
-        lost[setting[2]].append(setting)
+    groups: dict[Group, dict[float | None, list[Crossing]]] = {}
+    for crossing in table.crossings:
+        groups.setdefault(crossing.group, {}).setdefault(crossing.target, []).append(crossing)
+    diverged: dict[Group, list[Setting]] = defaultdict(list)
+    for setting in table.diverged:
+        diverged[setting[2]].append(setting)
     return [
-        Family(group, target, tuple(sorted(rows, key=_order)), tuple(lost[group]))
-        for group, targets in found.items()
+        Family(group, target, tuple(sorted(rows, key=_order)), tuple(diverged[group]))
+        for group, targets in groups.items()
         for target, rows in sorted(targets.items(), key=_hardness)
     ]
 
 
-def _against(cell: Sequence[Record], target: float) -> list[Crossing]:
+def _of_repeats(runs: Sequence[Record], target: float) -> list[Crossing]:
     """Crossings of the runs at one batch size, rate and role.
 
     Seeds that were added later ended on their own: where all together do not meet the target, each cohort is
     taken by itself.
     """
-    together = _together(cell, target)
+    together = _together(runs, target)
     if together:
         return together
     cohorts: dict[Order, list[Record]] = defaultdict(list)
-    for record in cell:
-        cohorts[record.order].append(record)
+    for run in runs:
+        cohorts[run.order].append(run)
     return [
         crossing
         for cohort in cohorts.values()
@@ -122,14 +101,14 @@ def _together(records: Sequence[Record], target: float) -> list[Crossing]:
 
 def _one_by_one(records: Sequence[Record], target: float) -> list[Crossing]:
     """Every run alone, censored at its last step where it did not arrive."""
-    found = []
+    crossings = []
     for record in records:
         alone = meet([record.curve], target)
         if alone is not None:
-            found.append(_crossing(record, target, alone.steps))
+            crossings.append(_crossing(record, target, alone.steps))
         elif record.finished and record.curve.steps[-1] > 0:
-            found.append(_crossing(record, target, float(record.curve.steps[-1]), censored=True))
-    return found
+            crossings.append(_crossing(record, target, float(record.curve.steps[-1]), censored=True))
+    return crossings
 
 
 def _crossing(record: Record, target: float, steps: float, censored: bool = False) -> Crossing:

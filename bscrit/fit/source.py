@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from bscrit.errors import UserError
-from bscrit.fit.core import fit_crossings, fit_evidence
+from bscrit.fit.core import fit_table
 from bscrit.fit.crossings import from_records
 from bscrit.fit.noise.compare import with_noise
 from bscrit.fit.noise.meter import is_noise, read_meters, report_of, with_meters
@@ -93,9 +93,8 @@ def _of_table(
 ) -> Report:
     from bscrit.tables.table import read_table
 
-    table = read_table(source, targets=targets, columns=columns, by=by, direction=direction, unit=unit)
-    return fit_crossings(
-        table.crossings, source=table.source, unit=table.unit, diverged=table.diverged, notes=table.notes
+    return fit_table(
+        read_table(source, targets=targets, columns=columns, by=by, direction=direction, unit=unit)
     )
 
 
@@ -126,7 +125,8 @@ def _of_results(results: Results, targets: Sequence[float] | None, unit: str | N
             str(results.folder), "holds no finished trial yet", "run `bscrit sweep` to its end first"
         )
     facts = results.preflight
-    report = fit_evidence(from_records(records, targets), source=str(results.folder), unit=unit or facts.unit)
+    table = from_records(records, targets)
+    report = fit_table(replace(table, source=str(results.folder), unit=unit or facts.unit))
     fits = tuple(with_noise(fit, records, facts.examples) for fit in report.fits)
     runs = partial(sweep_runs, records, fits, facts.examples)
     return replace(report, fits=fits, notes=(*_notes(results), *report.notes), deferred_runs=runs)

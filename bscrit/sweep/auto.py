@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bscrit.fit.core import fit_evidence
+from bscrit.fit.core import fit_table
 from bscrit.fit.crossings import from_records
 from bscrit.fit.hyperbola import FEWEST as FITTED
 from bscrit.fit.identify import KNEE
@@ -75,7 +75,7 @@ def choose(spec: Spec, preflight: Preflight, records: Iterable[Record]) -> Choic
 
 
 def _fit(records: Sequence[Record], target: float) -> Fit | None:
-    fits = fit_evidence(from_records(records, [target])).fits
+    fits = fit_table(from_records(records, [target])).fits
     return fits[0] if fits else None
 
 

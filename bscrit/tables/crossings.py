@@ -12,10 +12,9 @@ from dataclasses import replace
 from math import exp, log
 from typing import TypeVar
 
-from bscrit.crossing import AFTER, BEFORE, Crossing, meet
+from bscrit.crossing import AFTER, BEFORE, Crossing, CrossingTable, meet
 from bscrit.errors import UserError
 from bscrit.tables.curves import Run, Runs
-from bscrit.tables.rows import Found
 from bscrit.tables.sheet import Sheet
 
 K = TypeVar("K")
@@ -25,7 +24,7 @@ SHOWN = 4
 PROPOSED = (0.5, 0.25, 0.05)
 
 
-def crossings_of_runs(sheet: Sheet, runs: Runs, targets: Sequence[float]) -> Found:
+def crossings_of_runs(sheet: Sheet, runs: Runs, targets: Sequence[float]) -> CrossingTable:
     """Every run against every target; a run that never meets it is censored at its last point.
 
     A diverged run has crossings at the targets that it met before, and none at the others.
@@ -45,7 +44,7 @@ def crossings_of_runs(sheet: Sheet, runs: Runs, targets: Sequence[float]) -> Fou
                 crossings += [replace(crossing, target=target) for crossing in found]
     notes += _gaps(crossings)
     lost = [(run.batch_size, run.lr, run.group) for run in runs.runs if run.diverged]
-    return Found(tuple(crossings), tuple(dict.fromkeys(lost)), tuple(notes), runs.unit)
+    return CrossingTable(tuple(crossings), tuple(dict.fromkeys(lost)), tuple(notes), unit=runs.unit)
 
 
 def no_targets(sheet: Sheet, runs: Runs) -> UserError:

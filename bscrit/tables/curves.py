@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bscrit.crossing import Group
 from bscrit.curve import Curve, Floats
 from bscrit.errors import UserError
 from bscrit.tables.columns import Columns, Direction, choose_metric, direction_of
-from bscrit.tables.keys import Codes, Group, Keys, read_keys
+from bscrit.tables.keys import Codes, Keys, read_keys
 from bscrit.tables.numerals import Flags
 from bscrit.tables.rows import check_rates, left_out, read_status
 from bscrit.tables.sheet import Sheet

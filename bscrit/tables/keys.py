@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bscrit.crossing import Group
 from bscrit.curve import Floats
 from bscrit.errors import UserError
 from bscrit.tables.columns import UNITS, Columns, tidy, words
 from bscrit.tables.numerals import Flags, Numbers, distinct, read_numbers
 from bscrit.tables.sheet import Sheet
 
-Group = tuple[tuple[str, str], ...]
 Codes = NDArray[np.intp]
 TOLERANCE = 0.02
 LEAST, MOST = 1e-9, 1e18  # counts of anything that was trained lie between them

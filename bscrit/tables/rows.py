@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bscrit.crossing import Crossing
+from bscrit.crossing import Crossing, CrossingTable, Setting
 from bscrit.curve import Floats
 from bscrit.errors import UserError, nearest
 from bscrit.tables.columns import Columns
-from bscrit.tables.keys import Group, Keys, labels, read_keys
+from bscrit.tables.keys import Keys, labels, read_keys
 from bscrit.tables.numerals import Flags, parse_number, read_flags
 from bscrit.tables.sheet import Sheet
 from bscrit.words import counted
@@ -28,24 +28,7 @@ STATUS = {
 }
 
 
-@dataclass(frozen=True)
-class Found:
-    """What a source holds.
-
-    Attributes:
-        crossings: in the order of the source.
-        diverged: (batch size, learning rate or None, group) of each setting at which a run diverged.
-        notes: rows left out, and how columns were understood.
-        unit: what a batch size counts, "" where the source does not say.
-    """
-
-    crossings: tuple[Crossing, ...]
-    diverged: tuple[tuple[float, float | None, Group], ...]
-    notes: tuple[str, ...]
-    unit: str
-
-
-def crossings_of_rows(sheet: Sheet, columns: Columns, targets: Sequence[float] | None) -> Found:
+def crossings_of_rows(sheet: Sheet, columns: Columns, targets: Sequence[float] | None) -> CrossingTable:
     """Each row as a crossing; rows that failed, still run, or count no steps are left out with a note.
 
     Raises:
@@ -77,7 +60,7 @@ def crossings_of_rows(sheet: Sheet, columns: Columns, targets: Sequence[float] |
     low, high = _bounds(sheet, columns, keys, censored)
     kept = np.flatnonzero(keep)
     notes += _repeated(sheet, keys, target, kept)
-    return Found(
+    return CrossingTable(
         tuple(
             Crossing(size, steps, goal, ended, least, most, lr, seed, keys.groups[group], role, where)
             for size, steps, goal, ended, least, most, lr, seed, group, role, where in zip(
@@ -97,7 +80,7 @@ def crossings_of_rows(sheet: Sheet, columns: Columns, targets: Sequence[float] |
         ),
         settings(keys, diverged & ~np.isnan(keys.batch_size)),
         tuple(notes),
-        keys.unit,
+        unit=keys.unit,
     )
 
 
@@ -113,7 +96,7 @@ def read_status(sheet: Sheet, columns: Columns) -> NDArray[np.object_]:
     return np.array([meaning[found[word]] for word in words], dtype=object)
 
 
-def settings(keys: Keys, rows: Flags) -> tuple[tuple[float, float | None, Group], ...]:
+def settings(keys: Keys, rows: Flags) -> tuple[Setting, ...]:
     """The distinct (batch size, learning rate, group) of some rows."""
     chosen = zip(keys.batch_size[rows].tolist(), maybe(keys.lr[rows]), keys.group[rows].tolist(), strict=True)
     return tuple((batch_size, lr, keys.groups[group]) for batch_size, lr, group in dict.fromkeys(chosen))

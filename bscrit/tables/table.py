@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bscrit.crossing import Crossing
+from bscrit.crossing import CrossingTable
 from bscrit.errors import UserError
 from bscrit.tables.cautions import budgets, parts_of_batches
 from bscrit.tables.columns import Columns, Direction, direction_of, recognise, require, tidy
@@ -24,7 +24,7 @@ from bscrit.tables.crossings import crossings_of_runs, no_targets
 from bscrit.tables.curves import CROSSED, are_curves, read_runs, refuse_unknown_metric
 from bscrit.tables.exports import long_form
 from bscrit.tables.formats import open_sheet
-from bscrit.tables.keys import Group, check_pooling
+from bscrit.tables.keys import check_pooling
 from bscrit.tables.options import as_columns, as_direction, as_names, as_targets
 from bscrit.tables.rows import crossings_of_rows, left_out
 from bscrit.tables.sheet import Sheet, join
@@ -36,26 +36,6 @@ SPREAD = 0.1
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True)
-class Table:
-    """What a source says.
-
-    Attributes:
-        source: as the user named it.
-        unit: what a batch size counts, "example" where the source does not say.
-        crossings: in the order of the source.
-        notes: rows left out, duplicates, and how the file was understood.
-        diverged: (batch size, learning rate or None, group) of each setting at which a run diverged; its
-            learning rate is infeasible, which is not the same as slow.
-    """
-
-    source: str
-    unit: str
-    crossings: tuple[Crossing, ...]
-    notes: tuple[str, ...] = ()
-    diverged: tuple[tuple[float, float | None, Group], ...] = ()
-
-
 def read_table(
     source: Path | str | pd.DataFrame | Sequence[Path | str],
     *,
@@ -64,7 +44,7 @@ def read_table(
     by: Sequence[str] = (),
     direction: Direction | None = None,
     unit: str | None = None,
-) -> Table:
+) -> CrossingTable:
     """Read crossings, or curves, from a file, several files, standard input ("-") or a data frame.
 
     A table of crossings has a row for each run: batch size, steps (or examples), and what else is known: lr,
@@ -106,12 +86,8 @@ def read_table(
             sheet.name, what, "give runs that met a target, or that were still running towards it"
         )
     notes = (*sheet.notes, *found.notes, *duplicates, *held.notes, *cautions)
-    return Table(
-        sheet.name,
-        unit or held.unit or "example",
-        held.crossings,
-        tuple(dict.fromkeys(notes)),
-        held.diverged,
+    return replace(
+        held, source=sheet.name, unit=unit or held.unit or "example", notes=tuple(dict.fromkeys(notes))
     )
 
 

@@ -7,11 +7,11 @@ from math import sqrt
 
 import pytest
 
-from bscrit.crossing import Crossing
+from bscrit.crossing import Crossing, CrossingTable
 from bscrit.errors import UserError
 from bscrit.estimate import Estimate
 from bscrit.fit.answers import Questions, answer, parse_questions
-from bscrit.fit.core import fit_crossings
+from bscrit.fit.core import fit_table
 from bscrit.fit.report import Report
 from bscrit.fit.result import Fit
 from bscrit.preflight import Preflight
@@ -46,7 +46,9 @@ class TestOverheads:
 
     def test_steps_and_examples_at_any_batch_size(self):
         rows = [Crossing(float(2**k), 1000 * (1 + 300 / 2**k) * (1 + 0.01 * (-1) ** k)) for k in range(4, 14)]
-        (found,) = answer(fit_crossings(rows), parse_questions("300", None, None, None)).data["overheads"]
+        (found,) = answer(
+            fit_table(CrossingTable(tuple(rows))), parse_questions("300", None, None, None)
+        ).data["overheads"]
         (one,) = found["at"]
         assert one["steps"]["value"] == pytest.approx(2000, rel=0.01)
         assert one["examples"]["low"] < 600_000 < one["examples"]["high"]

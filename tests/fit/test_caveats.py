@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from bscrit.crossing import Crossing
+from bscrit.crossing import Crossing, CrossingTable
 from bscrit.estimate import Estimate
 from bscrit.fit.caveats import CODES, with_noise_caveats
-from bscrit.fit.core import fit_crossings, fit_family
-from bscrit.fit.crossings import Evidence, families
+from bscrit.fit.core import fit_family, fit_table
+from bscrit.fit.crossings import families
 from bscrit.fit.result import NoiseComparison, NoiseWindows
 
 SIZES = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
@@ -44,7 +44,7 @@ def grid(best: dict[int, int], rates=(0.1, 0.14, 0.2, 0.28, 0.4), seed=0) -> lis
 
 
 def found(crossings, **options) -> dict[str, object]:
-    (fit,) = fit_crossings(crossings, **options).fits
+    (fit,) = fit_table(CrossingTable(tuple(crossings), **options)).fits
     assert {caveat.code for caveat in fit.caveats} <= set(CODES)
     return {caveat.code: caveat for caveat in fit.caveats}
 
@@ -54,14 +54,14 @@ def test_clean_data_call_for_none():
 
 
 def test_serious_ones_come_first():
-    (fit,) = fit_crossings(grid({64: 4}), horizons=["cosine"]).fits
+    (fit,) = fit_table(CrossingTable(tuple(grid({64: 4})), horizons=("cosine",))).fits
     serious = [caveat.serious for caveat in fit.caveats]
     assert serious == sorted(serious, reverse=True)
     assert serious[0]
 
 
 def test_in_warmup():
-    family = families(Evidence(tuple(rows(seed=1))))[0]
+    family = families(CrossingTable(tuple(rows(seed=1))))[0]
     long = {float(b): 1000.0 for b in SIZES[-3:]}  # about 1000 steps are taken there
     codes = {caveat.code: caveat for caveat in fit_family(family, warmups=long).caveats}
     assert codes["in-warmup"].serious
@@ -163,7 +163,7 @@ def test_many_outliers_are_counted():
     data = rows(seeds=20)
     for place in range(3, 123, 15):
         data[place] = replace(data[place], steps=data[place].steps * 11)
-    (fit,) = fit_crossings(data).fits
+    (fit,) = fit_table(CrossingTable(tuple(data))).fits
     texts = [caveat.text for caveat in fit.caveats if caveat.code == "outlier"]
     assert len(texts) == 6
     assert texts[-1].startswith("and 3 more runs ")
@@ -171,7 +171,7 @@ def test_many_outliers_are_counted():
 
 def test_rate_at_edge():
     caveat = found(grid({64: 4, 128: 4, 16: 0}))["rate-at-edge"]
-    codes = fit_crossings(grid({64: 4, 128: 4, 16: 0})).fits[0].caveats
+    codes = fit_table(CrossingTable(tuple(grid({64: 4, 128: 4, 16: 0})))).fits[0].caveats
     texts = [c.text for c in codes if c.code == "rate-at-edge"]
     assert caveat.serious
     assert any("lowest" in text and "16" in text for text in texts)
@@ -231,7 +231,7 @@ def compared(verdict: str, metric: str = "identity", mean: Estimate | None = Non
     windows = NoiseWindows(*[mean or Estimate(50.0, 40.0, 60.0)] * 4)
     ratio = Estimate(0.2, 0.15, 0.3) if windows.mean.value else Estimate(None)
     one = NoiseComparison(metric, windows, (64.0,), ratio, verdict, "", {64.0: windows})
-    (fit,) = fit_crossings(rows(seed=1)).fits
+    (fit,) = fit_table(CrossingTable(tuple(rows(seed=1)))).fits
     return {c.code: c for c in with_noise_caveats(replace(fit, noise=(one,)), adaptive).caveats}
 
 
@@ -257,7 +257,7 @@ def test_noise_unresolved_is_a_bound():
 
 
 def test_noise_caveats_leave_the_others_in_their_order():
-    (fit,) = fit_crossings(grid({64: 4})).fits
+    (fit,) = fit_table(CrossingTable(tuple(grid({64: 4})))).fits
     windows = NoiseWindows(*[Estimate(None)] * 4)
     one = NoiseComparison("identity", windows, (), Estimate(None), "unresolved", "", {64.0: windows})
     after = with_noise_caveats(replace(fit, noise=(one,))).caveats

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from bscrit.crossing import Crossing
+from bscrit.crossing import Crossing, CrossingTable
 from bscrit.fit import surface
-from bscrit.fit.core import fit_crossings
+from bscrit.fit.core import fit_table
 from bscrit.fit.likelihood import terms
 from bscrit.fit.result import Fit
 
@@ -42,7 +42,7 @@ DEEPSPEECH2 = {20: 7364.3, 40: 3904.7, 80: 2049.6, 160: 1228.4, 320: 1060.9, 640
 
 
 def only(rows, **options) -> Fit:
-    (found,) = fit_crossings(list(rows), **options).fits
+    (found,) = fit_table(CrossingTable(tuple(rows), **options)).fits
     return found
 
 
@@ -150,7 +150,7 @@ class TestInvariance:
     def test_order(self):
         rows = exact(scatter=0.1, seeds=3)
         shuffled = [rows[i] for i in np.random.default_rng(1).permutation(len(rows))]
-        assert fit_crossings(shuffled) == fit_crossings(rows)
+        assert fit_table(CrossingTable(tuple(shuffled))) == fit_table(CrossingTable(tuple(rows)))
 
     def test_groups_and_targets_do_not_mix(self):
         rows = [
@@ -159,7 +159,7 @@ class TestInvariance:
             for target, factor in ((3.0, 2.0), (3.5, 1.0))
             for row in table(ZHANG_85M)
         ]
-        report = fit_crossings(rows)
+        report = fit_table(CrossingTable(tuple(rows)))
         assert [(dict(fit.group)["model"], fit.target) for fit in report.fits] == [
             ("a", 3.5),
             ("a", 3.0),
@@ -167,7 +167,6 @@ class TestInvariance:
             ("b", 3.0),
         ]
         assert report.fits[1].s_min.value == pytest.approx(2 * report.fits[0].s_min.value, rel=1e-9)
-        assert [fit.target for fit in fit_crossings(rows, targets=[3.0]).fits] == [3.0, 3.0]
 
 
 class TestBadRuns:
@@ -223,8 +222,10 @@ class TestCensoring:
             ]
             cap = 6000.0
             seen = [replace(r, steps=min(r.steps, cap), censored=r.steps > cap) for r in rows]
-            found.append(fit_crossings(seen).fits[0].curve.beta)
-            clamped.append(fit_crossings([replace(r, censored=False) for r in seen]).fits[0].curve.beta)
+            found.append(fit_table(CrossingTable(tuple(seen))).fits[0].curve.beta)
+            clamped.append(
+                fit_table(CrossingTable(tuple(replace(r, censored=False) for r in seen))).fits[0].curve.beta
+            )
         assert np.exp(np.median(found)) == pytest.approx(64, rel=0.08)
         assert np.exp(np.median(clamped)) < 50
 
@@ -245,7 +246,7 @@ class TestCensoring:
 
 class TestLittle:
     def test_nothing(self):
-        assert fit_crossings([]).fits == ()
+        assert fit_table(CrossingTable(())).fits == ()
 
     @pytest.mark.parametrize("count", [1, 2])
     def test_too_few_batch_sizes(self, count):
@@ -340,7 +341,7 @@ def test_a_hundred_thousand_crossings_in_two_hundred_groups(monkeypatch):
                 Crossing(float(size), min(s, 9000.0), censored=s > 9000, group=(("g", str(group)),))
                 for s in steps.tolist()
             ]
-    report = fit_crossings(rows)
+    report = fit_table(CrossingTable(tuple(rows)))
     assert len(rows) == 100_000
     assert len(report.fits) == 200
     assert max(looks) <= 10

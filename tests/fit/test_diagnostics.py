@@ -7,16 +7,18 @@ import pytest
 from scipy.optimize import minimize_scalar
 from scipy.stats import f
 
-from bscrit.crossing import Crossing
+from bscrit.crossing import Crossing, CrossingTable
 from bscrit.fit import design
-from bscrit.fit.core import fit_crossings
+from bscrit.fit.core import fit_table
 
 SIZES = [16 * 2**i for i in range(9)]
 X = np.array(SIZES, float)
 
 
 def fit(steps, sizes=SIZES):
-    (found,) = fit_crossings([Crossing(float(b), float(s)) for b, s in zip(sizes, steps, strict=True)]).fits
+    (found,) = fit_table(
+        CrossingTable(tuple(Crossing(float(b), float(s)) for b, s in zip(sizes, steps, strict=True)))
+    ).fits
     return found
 
 
@@ -102,8 +104,12 @@ class TestDesign:
         p = 1 / (1 + X / 256)
         predicted = 0.05 / np.sqrt(((p - p.mean()) ** 2).sum())
         found = [
-            fit_crossings(
-                [Crossing(b, 1000 * (1 + 256 / b) * np.exp(0.05 * random.standard_normal())) for b in X]
+            fit_table(
+                CrossingTable(
+                    tuple(
+                        Crossing(b, 1000 * (1 + 256 / b) * np.exp(0.05 * random.standard_normal())) for b in X
+                    )
+                )
             )
             .fits[0]
             .curve.beta

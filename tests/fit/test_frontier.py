@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bscrit.crossing import Crossing, meet
+from bscrit.crossing import Crossing, CrossingTable, meet
 from bscrit.curve import Curve
-from bscrit.fit.crossings import Evidence, Family, families, from_records
+from bscrit.fit.crossings import Family, families, from_records
 from bscrit.fit.frontier import choose, rows_of
 from bscrit.order import Order
 from bscrit.record import Record
@@ -111,13 +111,13 @@ class TestFamilies:
                 for target, f in zip(targets, (1, 4), strict=True)
                 for b, s in ((64, 100.0), (128, 70.0))
             ]
-            assert [found.target for found in families(Evidence(tuple(rows[::-1])))] == list(targets)
+            assert [found.target for found in families(CrossingTable(tuple(rows[::-1])))] == list(targets)
 
     def test_diverged_settings_go_with_their_group(self):
         group = (("model", "a"),)
         rows = (Crossing(64.0, 10.0, group=group), Crossing(64.0, 10.0))
         lost = ((64.0, 0.1, group),)
-        first, second = families(Evidence(rows, lost))
+        first, second = families(CrossingTable(rows, lost))
         assert (first.diverged, second.diverged) == (lost, ())
 
 

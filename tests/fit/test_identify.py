@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from frontiers import Design, simulate
 
-from bscrit.crossing import Crossing
+from bscrit.crossing import Crossing, CrossingTable
 from bscrit.estimate import Estimate
-from bscrit.fit.core import fit_crossings
+from bscrit.fit.core import fit_table
 from bscrit.fit.hyperbola import fit_hyperbola
 from bscrit.fit.identify import Answer, answer, judge
 from bscrit.fit.robust import belongs
@@ -21,7 +21,7 @@ QUADRATIC = {1: 1718.105, 4: 441.036, 16: 123.730, 64: 50.073, 256: 34.115, 1024
 
 
 def verdict(steps: dict[int, float]):
-    (fit,) = fit_crossings([Crossing(float(b), s) for b, s in steps.items()]).fits
+    (fit,) = fit_table(CrossingTable(tuple(Crossing(float(b), s) for b, s in steps.items()))).fits
     return fit
 
 

@@ -9,10 +9,10 @@ import json
 import jsonschema
 import pytest
 
-from bscrit.crossing import Crossing
+from bscrit.crossing import Crossing, CrossingTable
 from bscrit.estimate import Estimate
 from bscrit.fit.caveats import CODES
-from bscrit.fit.core import fit_crossings
+from bscrit.fit.core import fit_table
 from bscrit.fit.export import crossings_csv, frontier_csv, markdown, schema, to_dict
 from bscrit.fit.report import Report, title
 from bscrit.words import shown
@@ -38,7 +38,11 @@ REPORTS = {
 
 
 def report(name: str = "identified") -> Report:
-    return fit_crossings(REPORTS[name], source="runs.csv", unit="sequence", notes=["one row was left out"])
+    return fit_table(
+        CrossingTable(
+            tuple(REPORTS[name]), source="runs.csv", unit="sequence", notes=("one row was left out",)
+        )
+    )
 
 
 @pytest.mark.parametrize("name", REPORTS)
@@ -146,13 +150,13 @@ def test_markdown():
     assert "| identified | 2,190 [1,900, 2,530] |" in row
     assert "no-replicates" in row
     assert "| not measured |" in row
-    hostile = fit_crossings(rows(group=(("a|b", "c|d"),)))
+    hostile = fit_table(CrossingTable(tuple(rows(group=(("a|b", "c|d"),)))))
     assert "a&#124;b c&#124;d" in markdown(hostile)
 
 
 def test_titles():
     assert title(report().fits[0]) == "model 85M, target 3.42"
-    assert title(fit_crossings(rows()).fits[0]) == ""
+    assert title(fit_table(CrossingTable(tuple(rows()))).fits[0]) == ""
 
 
 def test_the_schema_knows_every_caveat():

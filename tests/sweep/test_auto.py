@@ -10,7 +10,7 @@ from inprocess import InProcess, Silent, offer, small_spec
 from planned import GRID, PROBLEM, RULE
 from simulated import FACTS, Quadratic, disturbed, make_spec, sweep, train
 
-from bscrit.fit.core import fit_evidence
+from bscrit.fit.core import fit_table
 from bscrit.fit.crossings import from_records
 from bscrit.fit.result import Caveat
 from bscrit.fit.source import fit
@@ -38,7 +38,7 @@ def sizes_of(records):
 
 
 def fitted(records, target=None):
-    return fit_evidence(from_records(records, target and [target])).fits[-1]
+    return fit_table(from_records(records, target and [target])).fits[-1]
 
 
 def half_width(fit):

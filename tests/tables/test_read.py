@@ -11,20 +11,21 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from bscrit.crossing import CrossingTable
 from bscrit.tables.numerals import parse_number
-from bscrit.tables.table import Table, read_table
+from bscrit.tables.table import read_table
 
 PLAIN = "batch_size,steps,lr\n64,46000,0.003\n128,23000,0.004\n1024,3840,0.01\n"
 ROWS = [(64.0, 46000.0, 0.003), (128.0, 23000.0, 0.004), (1024.0, 3840.0, 0.01)]
 
 
-def read(folder: Path, content: str | bytes, name: str = "runs.csv", **options: object) -> Table:
+def read(folder: Path, content: str | bytes, name: str = "runs.csv", **options: object) -> CrossingTable:
     path = folder / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return read_table(path, **options)  # type: ignore[arg-type]
 
 
-def rows(table: Table) -> list[tuple[float, float, float | None]]:
+def rows(table: CrossingTable) -> list[tuple[float, float, float | None]]:
     return [(crossing.batch_size, crossing.steps, crossing.lr) for crossing in table.crossings]
 
 

@@ -9,13 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bscrit.crossing import meet
+from bscrit.crossing import CrossingTable, meet
 from bscrit.curve import Curve
 from bscrit.errors import UserError
-from bscrit.tables.table import Table, read_table
+from bscrit.tables.table import read_table
 
 
-def read(folder: Path, content: str, **options: object) -> Table:
+def read(folder: Path, content: str, **options: object) -> CrossingTable:
     path = folder / "curves.csv"
     path.write_text(content)
     return read_table(path, **options)  # type: ignore[arg-type]

@@ -6,19 +6,20 @@ from pathlib import Path
 
 import pytest
 
+from bscrit.crossing import CrossingTable
 from bscrit.errors import UserError
 from bscrit.tables.exports import settings_in
-from bscrit.tables.table import Table, read_table
+from bscrit.tables.table import read_table
 
 
-def read(folder: Path, content: str, name: str = "export.csv", **options: object) -> Table:
+def read(folder: Path, content: str, name: str = "export.csv", **options: object) -> CrossingTable:
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(content)
     return read_table(path, **options)  # type: ignore[arg-type]
 
 
-def brackets(table: Table) -> list[tuple[float, float | None, str, float, float]]:
+def brackets(table: CrossingTable) -> list[tuple[float, float | None, str, float, float]]:
     return [(c.batch_size, c.lr, c.seed, c.low, c.high) for c in table.crossings]
 
 
