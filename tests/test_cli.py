@@ -146,6 +146,14 @@ def test_a_dry_run_shows_the_schedule_in_steps_at_every_batch_size(run, spec):
     assert "  batch size 32: warm-up 2 steps, horizon 2000 steps" in out
 
 
+def test_another_optimizer_drops_keys_of_the_file_that_it_lacks_and_says_so(run, spec):
+    with spec.open("a") as file:
+        file.write("[optimizer]\nmomentum = 0.5\n")
+    code, _, err = run("sweep", spec, "--dry-run", "--set", "optimizer.use=adam")
+    assert code == 0
+    assert f'{spec} [optimizer] momentum = 0.5 is left out: use = "adam" has none' in err.splitlines()
+
+
 def test_set_overrides_keys(run, spec, tmp_path):
     code, _, _ = run(
         "sweep",

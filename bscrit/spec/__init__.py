@@ -197,14 +197,14 @@ def _checked(
 
 def _repaired(tables: Mapping[str, Any], wrong: Iterable[Place]) -> dict[str, Any]:
     """The tables without what was wrong, so that errors between tables are found in the same go."""
-    repaired = copy.deepcopy(dict(tables))
+    repaired = copy.deepcopy({"optimizer": {}, **tables})
     for table, key in wrong:
         if key is None or key == "use" or table == "learning_rate":
             repaired.pop(table, None)
         elif table in repaired:
             repaired[table].pop(key, None)
             repaired[table] |= {key: _STAND_INS[table, key]} if (table, key) in _STAND_INS else {}
-    return {"workload": {"use": "quadratic"}, **repaired}
+    return {**_STAND_IN_TABLES, **repaired}
 
 
 def _without_clutter(schema: Any, is_keys: bool = False) -> Any:
@@ -219,6 +219,7 @@ def _without_clutter(schema: Any, is_keys: bool = False) -> Any:
     return {key: _without_clutter(value, key in ("properties", "$defs")) for key, value in kept.items()}
 
 
+_STAND_IN_TABLES: dict[str, Any] = {"workload": {"use": "quadratic"}, "optimizer": {"use": "adam"}}
 _STAND_INS: dict[Place, Any] = {
     ("sweep", "targets"): [0.0],
     ("sweep", "max_examples"): MOST,

@@ -21,11 +21,16 @@ Place = tuple[str, str | None]
 
 @dataclass(frozen=True)
 class Source:
-    """Where a spec's values came from: a file, and what the command line set over it."""
+    """Where a spec's values came from: a file, and what the command line set over it.
+
+    Attributes:
+        dropped: a sentence on each key of the file without meaning for a choice that the command line made.
+    """
 
     file: str
     data: Mapping[str, Any] = field(default_factory=dict)
     overridden: frozenset[Place] = frozenset()
+    dropped: tuple[str, ...] = ()
 
     def where(self, table: str, key: str | None = None) -> str:
         """The place of a value as errors name it, the value included.
@@ -115,13 +120,12 @@ def _explain(
 
 def _unknown_key(table: str, key: str, source: Source) -> UserError:
     """Unknown here; it may belong to another choice of this table, or to another table."""
-    where, (model, *others) = source.where(table, key), TABLES[table]
-    if others:
-        chooser = next(iter(model.model_fields))
+    where, model = source.where(table, key), TABLES[table][0]
+    chooser, by_choice = choices(table)
+    if by_choice:
         chosen = source.data[table].get(chooser, model.model_fields[chooser].default)
-        by_choice = {_choice(known): known for known in TABLES[table]}
         model = by_choice.get(chosen, model)
-        fitting = [f'"{choice}"' for choice, known in by_choice.items() if key in known.model_fields]
+        fitting = [f'"{choice}"' for choice, other in by_choice.items() if key in other.model_fields]
         if fitting:
             remedy = f"remove it, or set {chooser} to {' or '.join(fitting)}"
             return UserError(where, f'has no meaning where {chooser} = "{chosen}"', remedy)
@@ -141,10 +145,12 @@ def _own_keys(model: type[Table]) -> set[str]:
     return set(model.model_fields) - {"use", "settings", "folder"}
 
 
-def _choice(model: type[Table]) -> str:
-    """The choice for which a class of a table stands, from the type of its first key."""
-    first = next(iter(model.model_fields.values()))
-    return str(get_args(first.annotation)[0])
+def choices(table: str) -> tuple[str, dict[str, type[Table]]]:
+    """The key of a table that makes a choice, and the class for each; none where all specs have the same keys."""
+    chooser = next(iter(TABLES[table][0].model_fields))
+    if len(TABLES[table]) == 1:
+        return chooser, {}
+    return chooser, {get_args(model.model_fields[chooser].annotation)[0]: model for model in TABLES[table]}
 
 
 def _allowed(value: Any, listed: str) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from bscrit.errors import UserError, nearest
 from bscrit.paths import ResultsPaths
-from bscrit.spec.errors import Place, Source
+from bscrit.spec.errors import Place, Source, choices
 from bscrit.spec.tables import TABLES
 
 
@@ -40,7 +40,8 @@ def read_source(path: Path) -> Source:
 def with_overrides(source: Source, overrides: Sequence[str]) -> tuple[Source, list[UserError]]:
     """The source with each "table.key=value" set over it, and what is wrong with their form.
 
-    A value is TOML where it can be read as TOML, else a plain string: `optimizer.use=adam` needs no quotes.
+    A value is TOML where it can be read as TOML, else a plain string: `optimizer.use=adam` needs no quotes. A choice
+    drops those keys of the file's table that only other choices have.
     """
     data: dict[str, Any] = copy.deepcopy(dict(source.data))
     places: set[Place] = set()
@@ -56,7 +57,23 @@ def with_overrides(source: Source, overrides: Sequence[str]) -> tuple[Source, li
         elif isinstance(data.setdefault(table, {}), dict):
             data[table][key] = _value(text.strip())
             places.add((table, key))
-    return Source(source.file, data, source.overridden | places), errors
+    dropped = tuple(_drop(data, places, source))
+    return Source(source.file, data, source.overridden | places, dropped), errors
+
+
+def _drop(data: dict[str, Any], chosen: set[Place], source: Source) -> Iterator[str]:
+    """Delete the file's keys that only other choices than the chosen ones have; a sentence on each."""
+    for table, key in sorted(chosen):
+        chooser, by_choice = choices(table)
+        model = by_choice.get(str(data[table].get(chooser)))
+        if key != chooser or model is None:
+            continue
+        known = {name for other in by_choice.values() for name in other.model_fields}
+        for name in sorted({*data[table]} & known - {*model.model_fields}):
+            if (table, name) not in chosen:
+                choice = f'{chooser} = "{data[table][chooser]}"'
+                yield f"{source.where(table, name)} is left out: {choice} has none"
+                del data[table][name]
 
 
 def _value(text: str) -> Any:

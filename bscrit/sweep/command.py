@@ -28,6 +28,8 @@ def sweep(path: Path, out: Path | None, overrides: Sequence[str], dry_run: bool)
     out = out or default_folder(spec)
     if dry_run:
         check_torch("bscrit sweep")
+        for sentence in spec.source.dropped:
+            print(sentence, file=sys.stderr)
         print(_dry(spec, out))
         return 0
     swept = run(spec, out, "bscrit sweep")

@@ -112,6 +112,8 @@ def run(spec: Spec, folder: Path, caller: str) -> Swept:
     check_torch(caller)
     view = choose_view(spec)
     try:
+        for sentence in spec.source.dropped:
+            view.note(sentence)
         return Swept(drive(spec, folder, view))
     finally:
         view.close()

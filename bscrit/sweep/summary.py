@@ -17,6 +17,7 @@ from bscrit.sweep.progress import best, failure
 from bscrit.trial import Status
 from bscrit.words import compact, duration, plural
 
+MOSTLY = 0.5  # share of a run's updates above which it is noted that they were clipped
 STATUSES: tuple[Status, ...] = ("reached", "stopped", "exhausted", "diverged", "failed", "running")
 
 
@@ -45,6 +46,7 @@ def summary(outcome: Outcome) -> str:
             f"cost: {compact(trained)} {plural(results.preflight.unit)} trained / {compact(winning)} of the winning "
             f"runs alone = {trained / winning:.2f}"
         )
+    lines += _clipped(records)
     lines += _noise(records)
     lines += [
         f"failed: batch size {record.trial.batch_size}: {failure(record)}"
@@ -125,6 +127,22 @@ def _table(spec: Spec, sizes: Sequence[int], records: Sequence[Record]) -> list[
         rows.append([str(size), str(len(here)), *cells])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+
+
+def _clipped(records: Sequence[Record]) -> list[str]:
+    """Batch sizes whose measured runs were mostly made of clipped updates."""
+    shares: dict[int, float] = {}
+    for record in records:
+        size, share = record.trial.batch_size, record.facts.get("clipped", 0.0)
+        if record.role == "measure" and share > MOSTLY:
+            shares[size] = max(share, shares.get(size, 0.0))
+    if not shares:
+        return []
+    listed = ", ".join(f"{size} ({100 * share:.0f} %)" for size, share in sorted(shares.items()))
+    return [
+        f"clip: most updates of a run were clipped at batch size {listed}; their length was that of clip, whatever "
+        "the gradient's"
+    ]
 
 
 def _noise(records: Sequence[Record]) -> list[str]:

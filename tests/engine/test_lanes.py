@@ -16,6 +16,7 @@ from bscrit.workloads.quadratic import Quadratic
 
 SGD = {"use": "sgd", "momentum": 0.9}
 ADAM = {"use": "adam"}
+CLIPPED = {**SGD, "clip": 1.8}
 SEEDS, LRS = (0, 1, 0, 2, 1), (0.01, 0.02, 0.03, 0.005, 0.01)
 BACKENDS = ("vmap", "loop")
 CASES = [(name, backend) for name in NETWORKS for backend in BACKENDS]
@@ -80,7 +81,7 @@ def test_a_lane_without_numbers_leaves_its_neighbours_bitwise_unchanged(backend)
     assert_rows(spoiled, [0, 2, 3, 4], whole)
 
 
-@pytest.mark.parametrize("optimizer", [SGD, ADAM])
+@pytest.mark.parametrize("optimizer", [SGD, ADAM, CLIPPED])
 @pytest.mark.parametrize(("name", "backend"), CASES)
 def test_lanes_that_are_left_go_on_bitwise_as_if_none_had_gone(name, backend, optimizer):
     whole = train(lanes_of(regression(name), backend=backend, optimizer=optimizer), 0, 6)
@@ -93,17 +94,19 @@ def test_lanes_that_are_left_go_on_bitwise_as_if_none_had_gone(name, backend, op
     assert_rows_as_promised(train(fewer, 4, 6), [1, 0], whole, name)
 
 
-def single(workload, row, steps, dtype=torch.float32):
-    """Plain training of one lane with torch.optim."""
-    model = workload.model(SEEDS[row]).to(dtype)
+def single(workload, row, steps, dtype=torch.float32, clip=float("inf")):
+    """Plain training of one lane with torch.optim; the model, and how many updates were clipped."""
+    model, clipped = workload.model(SEEDS[row]).to(dtype), 0
     optimizer = torch.optim.SGD(model.parameters(), lr=LRS[row], momentum=0.9)
     for step in range(steps):
         batch = {k: v.to(dtype) for k, v in workload.batch(SEEDS[row], 8 * step, 8).items()}
         optimizer.param_groups[0]["lr"] = LRS[row] / (1 + step % 2)
         optimizer.zero_grad()
         workload.losses(model, batch).mean().backward()
+        if clip < float("inf"):
+            clipped += bool(nn.utils.clip_grad_norm_(model.parameters(), clip) > clip)
         optimizer.step()
-    return model
+    return model, clipped
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -111,9 +114,23 @@ def test_a_lane_follows_its_single_run_in_float64(name):
     workload = regression(name)
     lanes = train(lanes_of(workload, dtype="float64"), 0, 100)
     for row in (1, 3):
-        state = single(workload, row, 100, torch.float64).state_dict()
+        state = single(workload, row, 100, torch.float64)[0].state_dict()
         for key, tensor in tensors(lanes).items():
             torch.testing.assert_close(tensor[row], state[key], rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("micro_batch", [None, 3])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_clipping_is_that_of_a_loop_by_hand_of_the_whole_batch_and_counted(backend, micro_batch):
+    workload = regression("mlp")
+    lanes = lanes_of(workload, backend=backend, optimizer=CLIPPED, dtype="float64", micro_batch=micro_batch)
+    shares = train(lanes, 0, 30).optimizer.clipped_shares()
+    for row in (1, 3):
+        model, clipped = single(workload, row, 30, torch.float64, clip=1.8)
+        assert shares[row] == clipped / 30
+        assert 0 < clipped < 30
+        for key, tensor in tensors(lanes).items():
+            torch.testing.assert_close(tensor[row], model.state_dict()[key], rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -122,7 +139,7 @@ def test_loop_is_bitwise_plain_training(name):
     lanes = train(lanes_of(workload, backend="loop"), 0, 20)
     losses = lanes.evaluate()
     for row in (1, 3):
-        model = single(workload, row, 20)
+        model, _ = single(workload, row, 20)
         state = model.state_dict()
         for key, tensor in tensors(lanes).items():
             assert torch.equal(tensor[row], state[key]), key

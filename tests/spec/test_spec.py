@@ -195,6 +195,37 @@ class TestReading:
     def test_the_last_override_of_a_key_counts(self, tmp_path):
         assert read_spec(self.write(tmp_path), ["sweep.seeds=5", "sweep.seeds=6"]).sweep.seeds == 6
 
+    def test_a_choice_on_the_command_line_drops_keys_of_the_file_that_only_other_choices_have(self, tmp_path):
+        path = self.write(
+            tmp_path,
+            "[optimizer]\nmomentum = 0.9\nweight_decay = 0.1\n"
+            '[schedule]\nuse = "cosine"\nwarmup_steps = 3\nhorizon_steps = 50\n',
+        )
+        changed = read_spec(path, ["optimizer.use=adam", "schedule.use=constant"])
+        assert changed.optimizer.at(4)["weight_decay"] == 0.1
+        assert changed.schedule.declared() == {"use": "constant", "warmup_steps": 3}
+        assert changed.source.dropped == (
+            f'{path} [optimizer] momentum = 0.9 is left out: use = "adam" has none',
+            f'{path} [schedule] horizon_steps = 50 is left out: use = "constant" has none',
+        )
+        assert "momentum" not in changed.source.to_toml()
+        assert read_spec(path, ["optimizer.use=sgd"]).source.dropped == ()
+        assert read_spec(path, ["optimizer.weight_decay=0"]).optimizer.at(4)["momentum"] == 0.9
+
+    @pytest.mark.parametrize(
+        ("text", "override", "where"),
+        [
+            ("", "optimizer.momentum=0.9", "--set optimizer.momentum=0.9"),
+            ("[optimizer]\nmomentom = 0.9", "optimizer.beta1=0.5", "[optimizer] momentom = 0.9"),
+        ],
+    )
+    def test_what_was_set_or_misspelled_stays_an_error(self, tmp_path, text, override, where):
+        path = self.write(tmp_path, text)
+        with pytest.raises(UserErrors) as caught:
+            read_spec(path, ["optimizer.use=adam", override])
+        (error,) = caught.value.errors
+        assert error.where.removeprefix(f"{path} ") == where
+
     def test_a_class_beside_the_spec(self, tmp_path):
         (tmp_path / "mine_too.py").write_text("import absent_module\nclass Mine:\n    pass\n")
         assert read_spec(self.write(tmp_path), ["workload.use=mine_too:Mine"]).workload.use == "mine_too:Mine"

@@ -290,6 +290,13 @@ def test_what_was_repaired_to_look_further_makes_no_errors_of_its_own(tmp_path):
     ]
 
 
+def test_an_unknown_optimizer_is_one_error_whatever_metric_the_noise_has(tmp_path):
+    text = good_but("noise", 'metric = ["identity", "adam"]')
+    assert only(errors_of(tmp_path, f"{text}\n[optimizer]\nuse = 'adamm'"))[0] == '[optimizer] use = "adamm"'
+    assert only(errors_of(tmp_path, f"optimizer = 3\n{text}"))[0] == "optimizer = 3"
+    assert only(errors_of(tmp_path, text))[1] == "names adam, whose second moments sgd does not have"
+
+
 def test_long_values_are_cut(tmp_path):
     where, _, _ = only(errors_of(tmp_path, good_but("sweep", f"targets = {[0.1] * 500}")))
     assert len(where) < 100

@@ -116,3 +116,12 @@ def test_batch_sizes_that_the_sweep_chose_are_listed_with_the_reason_for_its_end
 def test_a_sweep_that_chose_a_batch_size_but_trained_nothing_says_so():
     auto = make_spec(batch_sizes="auto", targets=[0.5], seeds=2, max_steps=2000)
     assert "no batch size is added: nothing could be trained at batch size " in told([], auto)
+
+
+def test_measured_runs_whose_updates_were_mostly_clipped_are_noted(records):
+    def clipped(share, role="measure"):
+        return told([replace(r, facts={**r.facts, "clipped": share * (r.role == role)}) for r in records])
+
+    assert "most updates of a run were clipped at batch size 4 (83 %), 64 (83 %)" in clipped(0.834)
+    assert "clip" not in clipped(0.5)
+    assert "clip" not in clipped(0.9, "search")

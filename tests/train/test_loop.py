@@ -64,13 +64,14 @@ def test_told_to_leave_at_any_step_it_goes_on_bit_for_bit(tmp_path, backend, ord
 
 
 @pytest.mark.parametrize("backend", ["loop", "vmap"])
-def test_a_network_with_momentum_and_noise_samples_goes_on_bit_for_bit(tmp_path, backend):
-    sgd = {"use": "sgd", "momentum": 0.9, "weight_decay": 0.01}
+def test_a_network_with_momentum_clipping_and_noise_samples_goes_on_bit_for_bit(tmp_path, backend):
+    sgd = {"use": "sgd", "momentum": 0.9, "weight_decay": 0.01, "clip": 1.6}
     schedule = {"use": "cosine", "warmup_steps": 5, "horizon_steps": 40}
     order = replace(NETWORK, backend=backend)
     undisturbed = begun(tmp_path / "a", order, 8, optimizer=sgd, schedule=schedule)
     train(undisturbed, regression("mlp"), {})
     record = read_record(undisturbed[0])
+    assert 0 < record.facts["clipped"] < 1
     assert [len(samples) for samples in record.noise.values()] == [9, 9]
     assert len(record.frozen) == 2 * loop.FROZEN_STEPS, (
         "in two metrics, at the steps after the loss was passed"
