@@ -95,7 +95,7 @@ def whole_lines(path: Path) -> list[str]:
 
 
 def stamp(path: Path) -> tuple[int, ...] | None:
-    """What changes whenever a file is written beside and renamed; None where there is none."""
+    """An identity that changes whenever a file is written beside and renamed; None where there is no file."""
     try:
         state = path.stat()
     except FileNotFoundError:

@@ -22,13 +22,13 @@ class Preflight:
         untrained_loss: loss of the model at the first seed before any update.
         parameters: number of trainable parameters.
         splits: whether a batch may be split into micro-batches, and so whether noise can be measured.
-        backends: per batch size "vmap" or "loop": measured once, so that what is planned later depends on
-            this file and never on timing.
+        backends: per batch size "vmap" or "loop": measured once, so that a later plan depends on this file and
+            never on timing.
         device: where trials train, "cpu" or "cuda:0".
-        problems: sentences on what forbids to train: accumulation that does not agree, and the like.
+        problems: sentences, for which no trial may train: accumulation that does not agree, and the like.
         notes: sentences worth telling.
         versions: of Python and the libraries.
-        request: what was asked.
+        request: the one that it answers.
         stamps: size and time of the files that the workload is known to rest on, by path.
     """
 

@@ -1,11 +1,4 @@
-"""A record: what one trial left in its folder, and the files that make it up.
-
-    trial.json    who I am: identity only
-    order.json    what the sweep asked of me: role, targets, budget, the lanes I train with
-    curve.csv     my evaluations
-    noise.csv     my noise samples
-    frozen.csv    noise measured at frozen parameters, where that was asked for
-    status.json   how I ended, and the facts; absent while I have not ended
+"""A record: a trial, its order, its curve, its noise samples and how it ended, from the files of one folder.
 
 One process writes a folder at a time: the sweep before a trial starts and after its worker died, the
 worker in between.
@@ -28,22 +21,22 @@ from bscrit.order import Order, Role
 from bscrit.paths import TrialPaths
 from bscrit.trial import FINISHED, Status, Trial
 
-SCHEMA = 3
+SCHEMA = 3  # rises when the meaning of a file changes
 STATUSES = get_args(Status)
-Made = TypeVar("Made")
+Parsed = TypeVar("Parsed")
 
 
 @dataclass(frozen=True)
 class Record:
-    """One trial and what became of it.
+    """One trial, as far as it came.
 
     Attributes:
         status: "running" also means: begun and not ended, whoever began it.
         reason: one sentence on the status.
         noise: noise samples per metric.
         frozen: measurements at frozen parameters.
-        facts: parameters, data size, unit, device, dtype, versions, and what else the worker noted.
-        folder: where it lies; None for a record that was never on disk.
+        facts: parameters, data size, unit, device, dtype, versions, and more that the worker noted.
+        folder: None for a record that was never on disk.
     """
 
     trial: Trial
@@ -65,7 +58,7 @@ class Record:
         return self.order.role
 
     def steps_to(self, target: float) -> float | None:
-        """Steps at which its curve meets a target, None where it does not; a plan asks again and again."""
+        """Steps at which its curve meets a target, None where it does not; kept, since every plan needs them."""
         if target not in self._steps_to:
             self._steps_to[target] = steps_to([self.curve], target, confirmed=False)
         return self._steps_to[target]
@@ -99,51 +92,51 @@ def end(folder: Path, status: Status, reason: str, facts: Mapping[str, Any]) -> 
 def read_record(folder: Path) -> Record | None:
     """Read a trial's folder; None where it was not even begun.
 
-    A record is complete when its status is written and its curve goes as far as the status says; anything
+    A record is complete when its status is written and its curve goes as far as the status has it; anything
     else is "running", and a sweep goes on with it. A file that a crash left half-written was not written.
+
+    Raises:
+        UserError: another version wrote the folder, or a file was changed.
     """
     paths = TrialPaths(folder)
-    trial, order = _versioned(paths.trial), _versioned(paths.order)
-    if not trial or not order:
+    trial, order = _read(paths.trial, Trial.from_dict), _read(paths.order, Order.from_dict)
+    if trial is None or order is None:
         return None
-    begun = Record(
-        _parsed(paths.trial, Trial.from_dict, trial),
-        _parsed(paths.order, Order.from_dict, order),
+    ending = _read(paths.status, dict) or {}  # first: the streams are whole once it is written
+    record = Record(
+        trial,
+        order,
         reason="not ended yet",
         curve=read_curve(paths.curve),
         noise=read_noise(paths.noise),
         frozen=read_frozen(paths.frozen),
         folder=folder,
     )
-    ended = _versioned(paths.status)
-    facts = ended.get("facts")
-    if ended.get("status") not in STATUSES or not isinstance(facts, dict):
-        return begun
-    last = begun.curve.steps[-1] if len(begun.curve) else -1
-    if ended["status"] != "failed" and last < facts.get("steps", 0):
-        return begun
-    return replace(begun, status=ended["status"], reason=str(ended.get("reason", "")), facts=facts)
+    status: Any = ending.get("status")
+    facts = ending.get("facts")
+    if status not in STATUSES or not isinstance(facts, dict):
+        return record
+    last = record.curve.steps[-1] if len(record.curve) else -1
+    if status != "failed" and last < facts.get("steps", 0):
+        return record
+    return replace(record, status=status, reason=str(ending.get("reason", "")), facts=facts)
 
 
-def _parsed(path: Path, make: Callable[[Mapping[str, Any]], Made], data: Mapping[str, Any]) -> Made:
-    try:
-        return make(data)
-    except (TypeError, ValueError, KeyError, OverflowError) as error:
-        what = f"is not what this version wrote ({type(error).__name__}: {error})"
-        raise UserError(
-            str(path), what, "restore the file, or remove the folder: its trial runs again"
-        ) from error
-
-
-def _versioned(path: Path) -> dict[str, Any]:
-    """What a file holds, nothing where it is not there or torn; UserError when another version wrote it."""
+def _read(path: Path, parse: Callable[[Mapping[str, Any]], Parsed]) -> Parsed | None:
+    """A file, parsed; None where it is not there or torn."""
     data = whole_json(path)
     if data is None:
-        return {}
+        return None
     if not isinstance(data, dict) or data.pop("schema", None) != SCHEMA:
         raise UserError(
             str(path),
             f"is not of the format that this version reads (schema {SCHEMA})",
             "use the version of bscrit that wrote it, or another --out folder",
         )
-    return data
+    try:
+        return parse(data)
+    except (TypeError, ValueError, KeyError, OverflowError) as error:
+        what = f"is not as this version wrote it ({type(error).__name__}: {error})"
+        raise UserError(
+            str(path), what, "restore the file, or remove the folder: its trial runs again"
+        ) from error

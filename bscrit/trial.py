@@ -23,7 +23,7 @@ CENSORED: frozenset[str] = frozenset({"exhausted", "stopped"})
 
 @dataclass(frozen=True)
 class Trial:
-    """Who a run is.
+    """The identity of a run.
 
     Attributes:
         workload: name of the workload as the spec gives it, "quadratic" or "my_module:MyWorkload".
@@ -33,7 +33,7 @@ class Trial:
         lr: learning rate at full strength (before the schedule).
         seed: seeds initial parameters and the example stream.
         optimizer, schedule: resolved values, numbers only, no expressions left.
-        dtype: what is computed in: "float32", "float64", "tf32" or "bfloat16".
+        dtype: of the computation: "float32", "float64", "tf32" or "bfloat16".
     """
 
     workload: str
