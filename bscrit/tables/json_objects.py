@@ -90,7 +90,10 @@ def _frame(name: str, noun: str, records: Sequence[Any], numbers: Sequence[int])
             remedy = 'write each row as {"batch_size": 64, "steps": 1200}'
             raise UserError(f"{name}, {noun} {number}", what, remedy)
     nested = any(isinstance(value, dict) for record in records for value in record.values())
-    frame = pd.json_normalize(list(records)) if nested else pd.DataFrame.from_records(list(records))
+    try:
+        frame = pd.json_normalize(list(records)) if nested else pd.DataFrame.from_records(list(records))
+    except OverflowError:  # of pandas 2, at an integer beyond floats
+        frame = pd.DataFrame(list(records), dtype=object)
     frame.columns = pd.Index(column_names(name, list(frame.columns)))
     frame.index = pd.Index(list(numbers), dtype="int64")
     return frame

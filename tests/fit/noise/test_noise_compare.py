@@ -10,6 +10,7 @@ from toy_runs import TOY, fit, grid, records, runs, sampled
 
 from bscrit.estimate import Estimate
 from bscrit.fit.noise.compare import with_noise
+from bscrit.fit.noise.frozen import frozen_scales
 from bscrit.fit.noise.verdict import judged, said
 from bscrit.fit.noise.windows import Runs
 from bscrit.noise import FrozenNoise
@@ -233,3 +234,22 @@ class TestFrozen:
         (one,) = with_noise(fit(90.0), silent).noise
         assert one.by_batch_size == {}
         assert len(one.frozen) == 1
+
+    def test_the_bound_over_runs_is_that_of_a_sum(self):
+        """Blocks that agree leave the scatter of R runs, whose sum has the variance R s^2."""
+        signals, noise, blocks = np.array([1.0, -0.4, 0.3]), 50.0, np.ones(8)
+        of_runs = [
+            FrozenNoise(
+                100.0, 1e4, 0.2, "identity", 64 * blocks,
+                4 * blocks, (signal + noise / 4) * blocks, 64 * blocks, (signal + noise / 64) * blocks,
+                7 * signal * blocks,
+            )
+            for signal in signals
+        ]  # fmt: skip
+        (found,) = frozen_scales(
+            [replace(record, frozen=(one,)) for record, one in zip(swept(), of_runs, strict=False)],
+            "identity",
+            None,
+        )
+        reach = 4.302653 * np.sqrt(3 * signals.var(ddof=1))
+        assert found.scale == Estimate(None, pytest.approx(3 * noise / (signals.sum() + reach), rel=1e-6))

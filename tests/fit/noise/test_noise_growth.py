@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from toy_runs import TOY, runs
@@ -22,6 +24,18 @@ def test_the_exponent_is_that_of_the_toy(batch_size):
     assert found.exponent.value == pytest.approx(2, abs=0.3)
     assert found.at_one == pytest.approx(3, rel=0.5)
     assert found.low_loss == pytest.approx(power(np.array(TOY.progress)), rel=0.05)
+
+
+def test_the_first_eighth_of_a_run_is_on_no_law():
+    """An untrained network's noise scale, 20 times that of the law, changes nothing."""
+    plain = runs(256.0, 5, np.random.default_rng(4), loss=power)
+    early = [np.where(one.steps < plain.steps / 8, 20.0, 1.0) for one in plain.samples]
+    disturbed = [
+        replace(one, sq_small=one.sq_big + factor * (one.sq_small - one.sq_big))
+        for one, factor in zip(plain.samples, early, strict=True)
+    ]
+    exponents = [growth([one]).exponent.value for one in (plain, replace(plain, samples=tuple(disturbed)))]
+    assert exponents[0] == pytest.approx(exponents[1], abs=0.05)
 
 
 def test_batch_sizes_are_put_together():
