@@ -220,14 +220,15 @@ def schema(
     of: Annotated[str, typer.Argument(help="spec: of a sweep's TOML file; fit: of fit.json.")] = "spec",
 ) -> None:
     """Print a JSON Schema, for editors and scripts."""
+    import json
     from importlib.resources import files
 
     from bscrit.errors import nearest
+    from bscrit.spec import json_schema
 
-    found = {
-        "spec": files("bscrit") / "spec" / "spec.schema.json",
-        "fit": files("bscrit") / "fit" / "fit.schema.json",
-    }
-    if of not in found:
-        raise UserError(f"bscrit schema {of}", "there is no such schema", nearest(of, found))
-    print(found[of].read_text("utf-8"), end="")
+    if of == "spec":
+        print(json.dumps(json_schema(), indent=1))
+    elif of == "fit":
+        print((files("bscrit") / "fit" / "fit.schema.json").read_text("utf-8"), end="")
+    else:
+        raise UserError(f"bscrit schema {of}", "there is no such schema", nearest(of, ["spec", "fit"]))

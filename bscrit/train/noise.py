@@ -157,11 +157,12 @@ def _curvature(
 
 
 def _adam(lanes: Lanes) -> Metric:
-    """The metric of Adam's second moments; before the first update there are none, and the sample is NaN."""
+    """The metric of second moments, of any adaptive optimizer; before the first update there are none: NaN."""
     settings, moments = lanes.optimizer.settings, lanes.optimizer.moments.get("square")
     if moments is None:
         moments = [torch.full_like(stack, nan) for stack in lanes.stack.parameters.values()]
-    return adam(moments, max(lanes.optimizer.updates, 1), settings["beta2"], settings["eps"])
+    beta2 = settings.get("beta2", 0.0)  # without one the moments are not corrected for their start at 0
+    return adam(moments, max(lanes.optimizer.updates, 1), beta2, settings["eps"])
 
 
 def _unflattened(batch: Any, groups: int, examples: int) -> Any:
