@@ -155,7 +155,29 @@ class AdamW(Moments):
     )
 
 
-AnyOptimizer = Sgd | Adam | AdamW
+class RmsProp(Adaptive):
+    """RMSprop, as torch.optim.RMSprop."""
+
+    use: Literal["rmsprop"] = Field(description="The optimizer.")
+    alpha: Share = Field(
+        default=0.99,
+        validate_default=True,
+        description="Share of the mean squared gradient kept per step; a number or an expression of batch_size.",
+    )
+    eps: Positive = Field(
+        default=1e-5, validate_default=True, description="Added to the root of the mean squared gradient."
+    )
+    momentum: Share = Field(
+        default=0.0,
+        validate_default=True,
+        description="Share of the last update that is kept; a number or an expression of batch_size.",
+    )
+
+    def first_guess(self, batch_size: int) -> float:
+        return super().first_guess(batch_size) * (1 - self.momentum.at(batch_size))
+
+
+AnyOptimizer = Sgd | Adam | AdamW | RmsProp
 OPTIMIZERS: tuple[type[Optimizer], ...] = get_args(AnyOptimizer)
 
 

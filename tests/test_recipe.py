@@ -26,6 +26,10 @@ class TestOptimizer:
         assert optimizer(use="adamw", beta2=0.99).at(1) == {
             "use": "adamw", "beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "weight_decay": 0.01,
         }  # fmt: skip
+        assert optimizer(use="rmsprop").at(1) == {
+            "use": "rmsprop", "alpha": 0.99, "eps": 1e-5, "momentum": 0.0, "weight_decay": 0.0,
+        }  # fmt: skip
+        assert optimizer(use="rmsprop", momentum=0.5).first_guess(4) == 5e-4
         assert optimizer().at(1) == {"use": "sgd", "momentum": 0.0, "nesterov": False, "weight_decay": 0.0}
 
     def test_clip_is_a_key_of_each_and_may_follow_the_batch_size(self):

@@ -157,8 +157,27 @@ def _moments(optimizer: StackedOptimizer, parameters: Stacks, gradients: Stacks,
     torch._foreach_addcdiv_(parameters, updates, denominators, value=-1)
 
 
+def _rmsprop(optimizer: StackedOptimizer, parameters: Stacks, gradients: Stacks, factor: float) -> None:
+    alpha, momentum = optimizer.settings["alpha"], optimizer.settings["momentum"]
+    gradients = _with_penalty(optimizer, parameters, gradients)
+    squares = optimizer.kept("square", parameters)
+    torch._foreach_mul_(squares, alpha)
+    torch._foreach_addcmul_(squares, gradients, gradients, value=1 - alpha)
+    denominators = torch._foreach_sqrt(squares)
+    torch._foreach_add_(denominators, optimizer.settings["eps"])
+    sizes = optimizer.sizes(parameters, factor)
+    if momentum:
+        buffers = optimizer.kept("momentum", parameters)
+        torch._foreach_mul_(buffers, momentum)
+        torch._foreach_addcdiv_(buffers, gradients, denominators)
+        torch._foreach_addcmul_(parameters, buffers, sizes, value=-1)
+    else:
+        updates = torch._foreach_mul(gradients, sizes)
+        torch._foreach_addcdiv_(parameters, updates, denominators, value=-1)
+
+
 Rule = Callable[[StackedOptimizer, Stacks, Stacks, float], None]
-RULES: Mapping[str, Rule] = {"sgd": _sgd, "adam": _adam, "adamw": _adamw}
+RULES: Mapping[str, Rule] = {"sgd": _sgd, "adam": _adam, "adamw": _adamw, "rmsprop": _rmsprop}
 """The update of each optimizer of `bscrit.recipe`."""
 
 

@@ -16,6 +16,7 @@ from bscrit.workloads.quadratic import Quadratic
 
 SGD = {"use": "sgd", "momentum": 0.9}
 ADAM = {"use": "adam"}
+RMSPROP = {"use": "rmsprop", "momentum": 0.9}
 CLIPPED = {**SGD, "clip": 1.8}
 SEEDS, LRS = (0, 1, 0, 2, 1), (0.01, 0.02, 0.03, 0.005, 0.01)
 BACKENDS = ("vmap", "loop")
@@ -81,7 +82,7 @@ def test_a_lane_without_numbers_leaves_its_neighbours_bitwise_unchanged(backend)
     assert_rows(spoiled, [0, 2, 3, 4], whole)
 
 
-@pytest.mark.parametrize("optimizer", [SGD, ADAM, CLIPPED])
+@pytest.mark.parametrize("optimizer", [SGD, ADAM, RMSPROP, CLIPPED])
 @pytest.mark.parametrize(("name", "backend"), CASES)
 def test_lanes_that_are_left_go_on_bitwise_as_if_none_had_gone(name, backend, optimizer):
     whole = train(lanes_of(regression(name), backend=backend, optimizer=optimizer), 0, 6)

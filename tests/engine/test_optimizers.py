@@ -25,6 +25,12 @@ CASES = [
         {"betas": (0.8, 0.99), "eps": 1e-5, "weight_decay": 0.1},
     ),
     ({"use": "adamw", "beta2": 0.99}, torch.optim.AdamW, {"betas": (0.9, 0.99)}),
+    ({"use": "rmsprop"}, torch.optim.RMSprop, {"eps": 1e-5}),
+    (
+        {"use": "rmsprop", "alpha": 0.9, "eps": 1e-8, "momentum": 0.9, "weight_decay": 0.1},
+        torch.optim.RMSprop,
+        {"alpha": 0.9, "momentum": 0.9, "weight_decay": 0.1},
+    ),
 ]
 
 

@@ -91,7 +91,7 @@ def only(errors):
         ("optimizer", 'nesterov = "true"', "must be a boolean, not a string", "without quotes"),
         ("optimizer", "beta2 = 0.99", 'has no meaning where use = "sgd"', '"adam" or "adamw"'),
         ("optimizer", 'use = "adm"', "is not a choice that is known", "did you mean 'adam'?"),
-        ("optimizer", "use = 3", "is not a choice that is known", "known: adam, adamw, sgd"),
+        ("optimizer", "use = 3", "is not a choice that is known", "known: adam, adamw, rmsprop, sgd"),
         ("schedule", "warmup_steps = -1", "is out of range", "at least 0"),
         (
             "schedule",

@@ -202,6 +202,16 @@ def test_before_the_first_update_adam_has_no_metric():
     assert np.isnan([small, big]).all()
 
 
+def test_the_metric_of_an_optimizer_that_corrects_no_start_is_that_of_its_moments_as_they_are():
+    lanes = lanes_of(LeastSquares(), optimizer={"use": "rmsprop"})
+    lanes.step(0, 1.0)
+    small, big = Gauge(NoiseSettings(metrics=("adam",))).sums(lanes, 12).samples()["adam"][0][1::2]
+    gradient = next(iter(lanes.gradients(12).values()))[0].double()
+    square = lanes.optimizer.moments["square"][0][0].double()
+    assert big == pytest.approx(float((gradient**2 / (square.sqrt() + 1e-5)).sum()), rel=1e-6)
+    assert small > 0
+
+
 def test_what_is_no_sum_over_examples_is_refused_with_the_remedy():
     lanes = lanes_of(Quadratic())
     with pytest.raises(UserError, match="not a sum over examples") as error:
