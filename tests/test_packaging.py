@@ -47,6 +47,6 @@ def test_the_wheel_is_typed_and_holds_the_schemas(tmp_path):
         names = archive.namelist()
         (entry,) = (name for name in names if name.endswith("METADATA"))
         metadata = archive.read(entry).decode()
-    assert {"bscrit/py.typed", "bscrit/spec/spec.schema.json", "bscrit/fit/fit.schema.json"} <= set(names)
+    assert {"bscrit/py.typed", "bscrit/fit/fit.schema.json"} <= set(names)
     assert {name.split("/")[0] for name in names} == {"bscrit", entry.split("/")[0]}
     assert "Classifier: Typing :: Typed" in metadata
