@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from workloads import FOLDER, NAMES, identity, machine, named, store
 
-from bscrit.crossing import CONVENTION, Crossing, CrossingTable, Meeting, meet
+from bscrit.crossing import CONVENTION, Crossing, CrossingTable, MeanCrossing, crossing_of
 from bscrit.curve import Curve
 from bscrit.fit.core import fit_table
 from bscrit.spec import Spec
@@ -64,7 +64,7 @@ class Grid:
         self.spec, self.workload, self.batch_size = spec, workload, batch_size
         self.spacing, self.seeds = spacing, seeds
         self.targets = spec.sweep.targets
-        self.meetings: dict[int, dict[float, Meeting | None]] = {}
+        self.crossings: dict[int, dict[float, MeanCrossing | None]] = {}
         self.examples = 0
 
     def lr(self, k: int) -> float:
@@ -72,19 +72,19 @@ class Grid:
 
     def steps(self, k: int, target: float) -> float:
         """Steps of the mean curve at rate number k; inf where it does not meet the target in time."""
-        found = self.meetings[k][target] if k in self.meetings else None
+        found = self.crossings[k][target] if k in self.crossings else None
         return found.steps if found else math.inf
 
     def best(self, target: float) -> int:
-        return min(self.meetings, key=lambda k: self.steps(k, target))
+        return min(self.crossings, key=lambda k: self.steps(k, target))
 
     def train(self, numbers: Iterable[int]) -> None:
         for k in numbers:
-            if k not in self.meetings:
-                best = min((self.steps(k, self.targets[-1]) for k in self.meetings), default=math.inf)
+            if k not in self.crossings:
+                best = min((self.steps(k, self.targets[-1]) for k in self.crossings), default=math.inf)
                 curves = train(self.spec, self.workload, self.batch_size, self.lr(k), self.seeds, LATE * best)
                 self.examples += int(sum(curve.examples[-1] for curve in curves))
-                self.meetings[k] = {target: meet(curves, target) for target in self.targets}
+                self.crossings[k] = {target: crossing_of(curves, target) for target in self.targets}
 
     def search(self, around: int, stride: int, reach: int) -> None:
         """Rates until the best one of every target has `reach` others on either side, or rates that fail there."""
@@ -94,9 +94,9 @@ class Grid:
             for target in self.targets:
                 best = self.best(target)
                 if not math.isfinite(self.steps(best, target)):
-                    best = min(self.meetings) - reach * stride  # all too fast so far
+                    best = min(self.crossings) - reach * stride  # all too fast so far
                 wanted |= {best + side * stride * n for n in range(1, reach + 1) for side in (-1, 1)}
-            missing = wanted - set(self.meetings)
+            missing = wanted - set(self.crossings)
             if not missing:
                 return
             if min(missing) < around - MOST_BELOW:
@@ -108,9 +108,9 @@ class Grid:
     def optimum(self, target: float) -> Optimum:
         """Smooth ln S over ln lr for every seed, read where all are fastest and where the others are."""
         best = self.best(target)
-        used = near(best, {k: math.log(self.steps(k, target)) for k in self.meetings})
+        used = near(best, {k: math.log(self.steps(k, target)) for k in self.crossings})
         x = np.array(used) * math.log(self.spacing)
-        y = np.stack([np.log(m.runs) for k in used if (m := self.meetings[k][target])])  # (rates, seeds)
+        y = np.stack([np.log(m.runs) for k in used if (m := self.crossings[k][target])])  # (rates, seeds)
         lowest, degree = lowest_point(x, y.mean(1))
         by_all = np.array([smooth(x, one, lowest, degree) for one in y.T])
         apart = [lowest_point(x, np.delete(y, seed, axis=1).mean(1)) for seed in range(y.shape[1])]
@@ -185,7 +185,9 @@ def train(
         grid.append(step)
         losses.append(lanes.evaluate())
         lost = not np.isfinite(losses[-1]).all() or losses[-1].max() > 10 * losses[0].max()
-        met = bool(losses[-1].mean() <= 1.2 * target) and meet(_curves(grid, losses, batch_size), target)
+        met = bool(losses[-1].mean() <= 1.2 * target) and crossing_of(
+            _curves(grid, losses, batch_size), target
+        )
         if lost or met or step >= most:
             return _curves(grid, losses, batch_size)
 
@@ -253,8 +255,8 @@ def fitted(optima: Sequence[Optimum], unit: str) -> list[dict[str, Any]]:
 def _told(grid: Grid, found: Sequence[Optimum], looked: int) -> dict[str, Any]:
     """What was tried at one batch size: steps per target at each rate, None where the mean did not meet it."""
     tried = {
-        f"{grid.lr(k):g}": [round(m.steps, 2) if m else None for m in grid.meetings[k].values()]
-        for k in sorted(grid.meetings)
+        f"{grid.lr(k):g}": [round(m.steps, 2) if m else None for m in grid.crossings[k].values()]
+        for k in sorted(grid.crossings)
     }
     optima = [
         {

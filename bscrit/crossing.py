@@ -3,8 +3,8 @@
 An SGD loss fluctuates, so the first evaluation below a target is early, most of all at small batch
 (-22 % at B_crit/10 on a noisy quadratic). The convention here, the same at every batch size: average the
 runs that differ in their seed only, smooth the mean by a local line in ln(step) over the window
-[-0.2, +0.1] around each step, and take the first crossing of that. A meeting counts once the curves reach
-the end of its window, 10 % beyond it.
+[-0.2, +0.1] around each step, from 18 % before it to 10.5 % after it, and take the first crossing of that. A crossing
+counts once the curves reach the end of its window.
 """
 
 from __future__ import annotations
@@ -12,17 +12,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from math import exp
+from math import exp, inf, isnan
 
 import numpy as np
 
 from bscrit.curve import Curve, Floats
+from bscrit.position import examples_at_one_size
 
 BEFORE, AFTER = 0.2, 0.1
 FARTHEST = 0.5  # in ln(steps), of a run from the mean of its seeds: beyond it a line says nothing
 OVERRUN = exp(AFTER)
 FURTHEST = 700.0  # of ln(steps), before numbers overflow
-CONVENTION = "steps at which the mean loss over seeds, fitted by a line in ln(step) over [-0.2, +0.1], meets the target"
+CONVENTION = (
+    "where the mean over seeds, fitted by a line in ln(step) from 18 % before each step to 10.5 % after it, "
+    "meets the target"
+)
 Group = tuple[tuple[str, str], ...]  # ordered (name, value) pairs that separate fits
 Setting = tuple[float, float | None, Group]  # batch size, learning rate, group
 
@@ -33,7 +37,8 @@ class Crossing:
 
     Attributes:
         batch_size: in the workload's unit.
-        steps: to the target; where `censored`, the last step that was seen without meeting it.
+        steps: to the target; where `censored`, the last step that was seen without crossing it.
+        examples: consumed by then; steps times batch size where the source does not count them.
         low, high: bounds when the crossing is only known to lie between two logged points; both equal to
             `steps` when it is known. A censored run has high = inf.
         lr, seed, run: None or "" where the source does not say.
@@ -53,10 +58,11 @@ class Crossing:
     group: Group = ()
     role: str = ""
     where: str = ""
+    examples: float = float("nan")
 
-    @property
-    def examples(self) -> float:
-        return self.steps * self.batch_size
+    def __post_init__(self) -> None:
+        if isnan(self.examples):
+            object.__setattr__(self, "examples", examples_at_one_size(self.steps, self.batch_size))
 
 
 @dataclass(frozen=True)
@@ -83,23 +89,24 @@ class CrossingTable:
 
 
 @dataclass(frozen=True)
-class Meeting:
+class MeanCrossing:
     """Where the mean of some curves meets a target.
 
     Attributes:
-        steps: of the mean curve.
-        runs: (n,) each run's share: where it meets the target alone, all shifted by one factor so that the
+        steps, examples: of the mean curve.
+        runs: (n,) steps of each run's share: where it meets the target alone, all shifted by one factor so that the
             geometric mean of `runs` is `steps`.
         scatter: of the mean curve about its local line, in ln(steps): what fluctuation alone makes of it.
     """
 
     steps: float
+    examples: float
     runs: Floats
     scatter: float
 
 
-def meet(curves: Sequence[Curve], target: float, *, confirmed: bool = True) -> Meeting | None:
-    """The meeting of the mean of `curves` with `target`, None while there is none.
+def crossing_of(curves: Sequence[Curve], target: float, *, confirmed: bool = True) -> MeanCrossing | None:
+    """The crossing of the mean of `curves` with a target of their goal, None while there is none.
 
     `confirmed` asks for the whole window: a run that still trains waits for it, a reader of finished
     curves takes what there is.
@@ -107,43 +114,58 @@ def meet(curves: Sequence[Curve], target: float, *, confirmed: bool = True) -> M
     Curves that share their evaluation steps, as lanes of a cohort do, are averaged up to the shortest one;
     others are first interpolated onto the steps of the one with most points.
     """
-    found = _meeting(curves, target, confirmed)
-    if found is None:
+    crossed = _crossed(curves, target, confirmed)
+    if crossed is None:
         return None
-    x, losses, center = found
-    mean = losses.mean(axis=0)
-    alone = np.array([_alone(x, loss, target) for loss in losses])
+    x, gaps, center = crossed
+    mean = gaps.mean(axis=0)
+    alone = np.array([_alone(x, gap) for gap in gaps])
     shares = np.clip(alone - center, -FARTHEST, FARTHEST)
     wide = _window(x, center, before=2 * BEFORE)
     slope, level = np.polyfit(x[wide] - center, mean[wide], 1)
     residual = mean[wide] - level - slope * (x[wide] - center)
     scatter = float(residual.std() / abs(slope)) if slope else 0.0
-    return Meeting(exp(center), np.exp(center + shares - shares.mean()), scatter)
+    steps = exp(center)
+    examples = float(np.mean([examples_at(curve, steps) for curve in curves]))
+    return MeanCrossing(steps, examples, np.exp(center + shares - shares.mean()), scatter)
 
 
 def steps_to(curves: Sequence[Curve], target: float, *, confirmed: bool = True) -> float | None:
-    """Steps of the meeting alone, None where there is none: what is asked at every evaluation and of every plan."""
-    found = _meeting(curves, target, confirmed)
-    return None if found is None else exp(found[2])
+    """Steps of the crossing alone, None where there is none: what is asked at every evaluation and of every plan."""
+    crossed = _crossed(curves, target, confirmed)
+    return None if crossed is None else exp(crossed[2])
 
 
-def _meeting(curves: Sequence[Curve], target: float, confirmed: bool) -> tuple[Floats, Floats, float] | None:
-    """ln(steps) and losses, (n,) and (curves, n), and the ln(steps) at which their smoothed mean meets the target."""
-    if not any((curve.loss <= target).any() for curve in curves):
+def examples_at(curve: Curve, steps: float) -> float:
+    """Examples consumed by a step of a curve, which may lie between its evaluations or beyond the last."""
+    if len(curve) and steps > curve.steps[-1] > 0:
+        return float(curve.examples[-1] / curve.steps[-1] * steps)
+    return float(np.interp(steps, curve.steps, curve.examples))
+
+
+def _crossed(curves: Sequence[Curve], target: float, confirmed: bool) -> tuple[Floats, Floats, float] | None:
+    """ln(steps), distances from the target, (n,) and (curves, n), and the ln(steps) at which their smoothed mean is 0.
+
+    Distances, so that a metric and one minus that metric round alike.
+    """
+    if not curves:
         return None
-    steps, losses = _together(curves)
+    goal = curves[0].goal.falls(target)
+    if not any((curve.loss <= goal).any() for curve in curves):
+        return None
+    steps, losses = _averaged(curves)
     if len(steps) < 2:
         return None
-    x = np.log(steps)
-    mean = losses.mean(axis=0)
-    if not (mean <= target).any():
+    x, gaps = np.log(steps), losses - goal
+    mean = gaps.mean(axis=0)
+    if not (mean <= 0).any():
         return None
-    center = _first_below(x, mean, target)
+    center = _first_below(x, mean)
     if center is None:
         return None
     if confirmed and steps[-1] < max(exp(center + AFTER) - 1, exp(center)):
         return None
-    return x, losses, center
+    return x, gaps, center
 
 
 def forecast(curve: Curve, target: float) -> float:
@@ -153,39 +175,45 @@ def forecast(curve: Curve, target: float) -> float:
     """
     curve = curve.finite()
     keep = curve.steps >= 1
-    found = _ahead(np.log(curve.steps[keep]), curve.loss[keep], target)
-    return exp(min(found, FURTHEST)) if found < float("inf") else found
+    if not keep.any():
+        return inf
+    last = curve.loss[-1]
+    center = _ahead(np.log(curve.steps[keep]), curve.loss[keep] - last, curve.goal.falls(target) - last)
+    return exp(min(center, FURTHEST)) if center < inf else center
 
 
-def _alone(x: Floats, loss: Floats, target: float) -> float:
+def _alone(x: Floats, gap: Floats) -> float:
     """ln(steps) at which one run meets the target, or would if it went on."""
-    found = _first_below(x, loss, target)
-    return _ahead(x, loss, target) if found is None else found
+    center = _first_below(x, gap)
+    return _ahead(x, gap) if center is None else center
 
 
-def _first_below(x: Floats, loss: Floats, target: float) -> float | None:
-    """ln(steps) at which the smoothed curve first meets the target."""
-    smooth = _local_line(x, loss)
-    below = np.flatnonzero(smooth <= target)
+def _first_below(x: Floats, gap: Floats) -> float | None:
+    """ln(steps) at which the smoothed distance from the target first is 0."""
+    smooth = _local_line(x, gap)
+    below = np.flatnonzero(smooth <= 0)
     if not len(below):
         return None
     index = int(below[0])
-    return float(x[0]) if index == 0 else _between(x, smooth, index, target)
+    if index == 0:
+        return float(x[0])
+    share = smooth[index - 1] / (smooth[index - 1] - smooth[index])
+    return float(x[index - 1] + share * (x[index] - x[index - 1]))
 
 
-def _ahead(x: Floats, loss: Floats, target: float) -> float:
+def _ahead(x: Floats, loss: Floats, target: float = 0.0) -> float:
     """ln(steps) at which the last line of a curve meets the target; inf if never."""
     if len(x) < 2:
-        return float("inf")
+        return inf
     last = x >= x[-1] - (BEFORE + AFTER)
     last[-2:] = True
     slope, value = np.polyfit(x[last] - x[-1], loss[last], 1)
     if slope >= 0:
-        return float("inf")
+        return inf
     return float(x[-1] + max((target - value) / slope, 0.0))
 
 
-def _together(curves: Sequence[Curve]) -> tuple[Floats, Floats]:
+def _averaged(curves: Sequence[Curve]) -> tuple[Floats, Floats]:
     """Common steps (>= 1) and the losses of every curve there, finite, shape (curves, steps)."""
     finite = [curve.finite() for curve in curves]
     end = min((curve.steps[-1] for curve in finite if len(curve)), default=0.0)
@@ -217,12 +245,6 @@ def _local_line(x: Floats, loss: Floats) -> Floats:
     sxx, sxy = total(x * x) - sx * sx / n, total(x * loss) - sx * sy / n
     line: Floats = sy / n + sxy / sxx * (x - sx / n)
     return line
-
-
-def _between(x: Floats, loss: Floats, index: int, target: float) -> float:
-    """Where the line from the point before `index` to it meets the target."""
-    share = (loss[index - 1] - target) / (loss[index - 1] - loss[index])
-    return float(x[index - 1] + share * (x[index] - x[index - 1]))
 
 
 def _window(x: Floats, center: float, before: float = BEFORE) -> slice:

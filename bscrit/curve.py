@@ -1,18 +1,18 @@
-"""A curve: loss against steps and examples, and the file that holds it."""
+"""A curve: the metric of a goal against steps and examples, and the file that holds it."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bscrit.files import whole_lines
+from bscrit.goal import LOSS, Goal
 
 LARGEST = 2**53  # a step that a float holds exactly
-HEADER = "step,examples,loss,batch_size,lr,seconds"
 Floats = NDArray[np.float64]
 
 
@@ -23,14 +23,17 @@ class Curve:
     Attributes:
         steps: (n,) applied optimizer updates.
         examples: (n,) consumed by those updates, in the workload's unit.
-        loss: (n,) evaluated on the fixed evaluation set; not finite where the run diverged.
+        loss: (n,) the metric on the fixed evaluation set, as `goal.falls` has it: it always gets better downwards; not
+            finite where the run diverged.
         seconds: (n,) since the trial began, training and evaluation.
+        goal: the metric and its direction.
     """
 
     steps: Floats
     examples: Floats
     loss: Floats
     seconds: Floats
+    goal: Goal = LOSS
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -44,14 +47,14 @@ class Curve:
         return self._only(np.isfinite(self.loss))
 
     def _only(self, keep: NDArray[np.bool_]) -> Curve:
-        return Curve(self.steps[keep], self.examples[keep], self.loss[keep], self.seconds[keep])
+        return Curve(self.steps[keep], self.examples[keep], self.loss[keep], self.seconds[keep], self.goal)
 
 
-EMPTY = Curve(*(np.empty(0) for _ in range(4)))
+EMPTY = Curve(np.empty(0), np.empty(0), np.empty(0), np.empty(0))
 
 
-def read_curve(path: Path) -> Curve:
-    """Read curve.csv; a torn last line, at whatever byte, costs only that line.
+def read_curve(path: Path, goal: Goal = LOSS) -> Curve:
+    """Read curve.csv, which holds the metric itself; a torn last line, at whatever byte, costs only that line.
 
     A run that was killed and resumed may have written a step twice: the last writing holds.
     """
@@ -62,18 +65,23 @@ def read_curve(path: Path) -> Curve:
             continue
         try:
             step = int(cells[0])
-            examples, loss, seconds = (float(cells[place]) for place in (1, 2, 5))
+            examples, value, seconds = (float(cells[place]) for place in (1, 2, 5))
         except ValueError:
             continue
         if 0 <= step < LARGEST:
-            rows[step] = (step, examples, loss, seconds)
+            rows[step] = (step, examples, value, seconds)
     if not rows:
-        return EMPTY
+        return replace(EMPTY, goal=goal)
     table = np.array([rows[step] for step in sorted(rows)])
-    return Curve(table[:, 0], table[:, 1], table[:, 2], table[:, 3])
+    return Curve(table[:, 0], table[:, 1], goal.falls(table[:, 2]), table[:, 3], goal)
 
 
-def curve_line(step: int, examples: int, loss: float, batch_size: int, lr: float, seconds: float) -> str:
-    """One line of curve.csv, with all the digits of the loss."""
-    shown = repr(float(loss)) if math.isfinite(loss) else "nan"
+def curve_header(goal: Goal = LOSS) -> str:
+    """The first line of curve.csv."""
+    return f"step,examples,{goal.metric},batch_size,lr,seconds"
+
+
+def curve_line(step: int, examples: int, value: float, batch_size: int, lr: float, seconds: float) -> str:
+    """One line of curve.csv, with all the digits of the metric."""
+    shown = repr(float(value)) if math.isfinite(value) else "nan"
     return f"{step},{examples},{shown},{batch_size},{lr:.9g},{seconds:.3f}\n"

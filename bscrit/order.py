@@ -21,7 +21,7 @@ class NoiseSettings:
         parts: micro-batches into which a batch is cut.
         every: fewest steps from one sample to the next.
         spacing: steps from one sample to the next as a share of the steps so far.
-        losses: losses at which parameters are frozen to measure on fresh data, the highest first.
+        losses: values of the goal's metric at which parameters are frozen to measure on fresh data.
         precision: half-width in ln(noise scale) at which a measurement at frozen parameters ends.
         max_examples: examples at which it ends in any case.
     """
@@ -52,7 +52,7 @@ class Order:
         role: "search" lanes try rates on one seed, "measure" lanes repeat one rate on fresh seeds.
         round: counts the cohorts of the same role at this batch size, from 0.
         lanes: (learning rate, seed) of every lane of the cohort, so that any one folder can restore it.
-        targets: losses to reach, the hardest last.
+        targets: values of the goal's metric to reach, the hardest last.
         max_steps: budget of a lane in steps.
         cap_steps: where a lane is stopped although budget is left, 0 for never: at the edge of stability a
             run can wander for the whole budget.

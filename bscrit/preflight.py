@@ -19,7 +19,7 @@ class Preflight:
         unit: what a batch size counts.
         examples: size of the training set in that unit, None where data are drawn without end.
         fingerprint: hash of the data, and of the source file of a user's own class.
-        untrained_loss: loss of the model at the first seed before any update.
+        untrained_value: metric of the model at the first seed before any update.
         parameters: number of trainable parameters.
         splits: whether a batch may be split into micro-batches, and so whether noise can be measured.
         backends: per batch size "vmap" or "loop": measured once, so that a later plan depends on this file and
@@ -35,7 +35,7 @@ class Preflight:
     unit: str = "example"
     examples: int | None = None
     fingerprint: str = ""
-    untrained_loss: float = float("inf")
+    untrained_value: float = float("inf")
     parameters: int = 0
     splits: bool = True
     backends: Mapping[int, str] = field(default_factory=dict)
@@ -48,14 +48,16 @@ class Preflight:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for strict JSON; a loss that is not finite is written as text."""
-        loss = self.untrained_loss
-        return {**asdict(self), "untrained_loss": loss if math.isfinite(loss) else str(loss)}
+        value = self.untrained_value
+        return {**asdict(self), "untrained_value": value if math.isfinite(value) else str(value)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Preflight:
         backends = {int(size): str(name) for size, name in data["backends"].items()}
         lists = {name: tuple(data[name]) for name in ("problems", "notes")}
-        return cls(**{**data, "untrained_loss": float(data["untrained_loss"]), "backends": backends, **lists})
+        return cls(
+            **{**data, "untrained_value": float(data["untrained_value"]), "backends": backends, **lists}
+        )
 
 
 def read_preflight(path: Path) -> Preflight | None:

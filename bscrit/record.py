@@ -107,7 +107,7 @@ def read_record(folder: Path) -> Record | None:
         trial,
         order,
         reason="not ended yet",
-        curve=read_curve(paths.curve),
+        curve=read_curve(paths.curve, trial.goal),
         noise=read_noise(paths.noise),
         frozen=read_frozen(paths.frozen),
         folder=folder,

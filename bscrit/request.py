@@ -19,6 +19,7 @@ from pydantic.dataclasses import dataclass
 
 from bscrit.errors import UserError
 from bscrit.files import write_text
+from bscrit.goal import LOSS
 from bscrit.preflight import Preflight
 
 T = TypeVar("T")
@@ -31,6 +32,7 @@ class Setup:
 
     Attributes:
         use, settings: its name and its own keys, as in [workload].
+        metric: which of its evaluations is returned, as in [sweep].
         device, dtype, lanes, execution, micro_batch: as in [compute].
         first_seed: of the model that is looked at.
         optimizers: the resolved optimizer at each batch size, the smallest first.
@@ -45,6 +47,7 @@ class Setup:
     micro_batch: int | None
     first_seed: int
     optimizers: tuple[tuple[int, Mapping[str, Any]], ...]
+    metric: str = LOSS.metric
 
 
 @dataclass(frozen=True, config=STRICT)

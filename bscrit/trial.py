@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
+from bscrit.goal import LOSS, Goal
 from bscrit.recipe import Recipe
 from bscrit.values import Scalar
 
@@ -34,6 +35,8 @@ class Trial:
         seed: seeds initial parameters and the example stream.
         optimizer, schedule: resolved values, numbers only, no expressions left.
         dtype: of the computation: "float32", "float64", "tf32" or "bfloat16".
+        goal: what its curve holds: one metric of those that the workload evaluates, and how it is read. A run that was
+            stopped by one goal says nothing about another.
     """
 
     workload: str
@@ -45,6 +48,7 @@ class Trial:
     optimizer: Mapping[str, Scalar] = field(default_factory=lambda: {"use": "sgd"})
     schedule: Mapping[str, Scalar] = field(default_factory=lambda: {"use": "constant"})
     dtype: str = "float32"
+    goal: Goal = LOSS
 
     @cached_property
     def key(self) -> str:
@@ -72,7 +76,7 @@ class Trial:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Trial:
         """Raises TypeError or ValueError for what `to_dict` does not write."""
-        trial = cls(**data)
+        trial = cls(**{**data, "goal": Goal(**data["goal"])})
         if type(trial.batch_size) is not int or trial.batch_size < 1 or not trial.lr > 0:
             raise ValueError(f"batch size {trial.batch_size!r} at rate {trial.lr!r}")
         return trial

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from bscrit.crossing import Meeting
+from bscrit.crossing import MeanCrossing
 from bscrit.engine.lanes import Lanes
 from bscrit.estimate import Estimate
 from bscrit.preflight import Preflight
@@ -115,7 +115,7 @@ def test_the_optimum_is_that_of_a_smooth_curve_and_not_the_luckiest_rate(bench):
     for k in range(-5, 5):
         x = k * math.log(spacing)
         runs = 100 * np.exp((x + 0.1) ** 2 + 0.01 * rng.standard_normal(8))
-        grid.meetings[k] = {0.2: Meeting(math.exp(np.log(runs).mean()), runs, 0.0)}
+        grid.crossings[k] = {0.2: MeanCrossing(math.exp(np.log(runs).mean()), runs, 0.0)}
     found = grid.optimum(0.2)
     assert math.log(found.lr) == pytest.approx(-0.1, abs=0.03)
     assert found.steps == pytest.approx(100, rel=0.01)

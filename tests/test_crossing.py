@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bscrit.cohort.judge import evaluation_after
-from bscrit.crossing import AFTER, OVERRUN, forecast, meet
+from bscrit.crossing import AFTER, OVERRUN, crossing_of, forecast
 from bscrit.curve import Curve
 from bscrit.workloads.exact import power_law
 
@@ -51,8 +51,8 @@ def noisy_runs(batch_size, runs, rng):
 def test_three_seeds_meet_a_target_where_the_expected_curve_does(batch_size):
     """From B_crit/16 to 16 B_crit, to 3 %; the first crossing of one curve is 22 % early."""
     curves, exact = noisy_runs(batch_size, 240, np.random.default_rng(batch_size))
-    meetings = [meet(curves[row : row + 3], 0.1) for row in range(0, 240, 3)]
-    errors = np.log([meeting.steps / exact for meeting in meetings])
+    crossings = [crossing_of(curves[row : row + 3], 0.1) for row in range(0, 240, 3)]
+    errors = np.log([crossing.steps / exact for crossing in crossings])
     assert abs(errors.mean()) + errors.std() / math.sqrt(len(errors)) < 0.03
     first = np.log([one.steps[np.argmax(one.loss <= 0.1)] / exact for one in curves])
     if batch_size < B_CRIT:
@@ -61,101 +61,101 @@ def test_three_seeds_meet_a_target_where_the_expected_curve_does(batch_size):
 
 def test_shares_of_the_runs_tell_how_sure_their_mean_is():
     curves, _ = noisy_runs(16, 240, np.random.default_rng(5))
-    meetings = [meet(curves[row : row + 3], 0.1) for row in range(0, 240, 3)]
-    scatter = np.std([math.log(meeting.steps) for meeting in meetings])
-    shares = [np.log(meeting.runs).std(ddof=1) / math.sqrt(3) for meeting in meetings]
+    crossings = [crossing_of(curves[row : row + 3], 0.1) for row in range(0, 240, 3)]
+    scatter = np.std([math.log(crossing.steps) for crossing in crossings])
+    shares = [np.log(crossing.runs).std(ddof=1) / math.sqrt(3) for crossing in crossings]
     assert np.sqrt(np.mean(np.square(shares))) == pytest.approx(scatter, rel=0.25)
 
 
 def test_a_power_law_is_met_where_it_is():
-    meeting = meet([POWER], 1.0)
-    assert meeting.steps == pytest.approx(100, rel=2e-3)
-    assert meeting.runs == pytest.approx([meeting.steps])
-    assert meeting.scatter < 0.01
+    crossing = crossing_of([POWER], 1.0)
+    assert crossing.steps == pytest.approx(100, rel=2e-3)
+    assert crossing.runs == pytest.approx([crossing.steps])
+    assert crossing.scatter < 0.01
 
 
-def test_the_geometric_mean_of_the_runs_is_the_meeting():
+def test_the_geometric_mean_of_the_runs_is_the_crossing():
     rng = np.random.default_rng(0)
     curves = [curve(POWER.loss * np.exp(0.1 * rng.standard_normal(len(GRID))), GRID) for _ in range(5)]
-    meeting = meet(curves, 1.0)
-    assert np.log(meeting.runs).mean() == pytest.approx(math.log(meeting.steps))
-    assert np.log(meeting.runs).std() > 0.01
+    crossing = crossing_of(curves, 1.0)
+    assert np.log(crossing.runs).mean() == pytest.approx(math.log(crossing.steps))
+    assert np.log(crossing.runs).std() > 0.01
 
 
 def test_a_run_that_is_slower_has_the_larger_share():
     slow, fast = (curve(factor * POWER.loss, GRID) for factor in (1.05, 0.95))
-    meeting = meet([slow, fast], 1.0)
-    assert meeting.runs[0] > 100 > meeting.runs[1]
-    assert meeting.runs == pytest.approx([110, 90], rel=0.02)
+    crossing = crossing_of([slow, fast], 1.0)
+    assert crossing.runs[0] > 100 > crossing.runs[1]
+    assert crossing.runs == pytest.approx([110, 90], rel=0.02)
 
 
-def test_a_meeting_is_confirmed_once_the_curves_reach_the_end_of_its_window():
+def test_a_crossing_is_confirmed_once_the_curves_reach_the_end_of_its_window():
     last = 100 * OVERRUN
-    assert meet([POWER.until(last * 0.97)], 1.0) is None
-    early = meet([POWER.until(last * 0.97)], 1.0, confirmed=False)
-    late = meet([POWER.until(last * 1.02)], 1.0)
+    assert crossing_of([POWER.until(last * 0.97)], 1.0) is None
+    early = crossing_of([POWER.until(last * 0.97)], 1.0, confirmed=False)
+    late = crossing_of([POWER.until(last * 1.02)], 1.0)
     assert early.steps == pytest.approx(late.steps, rel=1e-3)
-    assert late.steps == pytest.approx(meet([POWER], 1.0).steps, rel=1e-3)
+    assert late.steps == pytest.approx(crossing_of([POWER], 1.0).steps, rel=1e-3)
 
 
-def test_one_lucky_dip_is_no_meeting():
+def test_one_lucky_dip_is_no_crossing():
     dipped = POWER.loss.copy()
     dipped[np.searchsorted(GRID, 60)] = 0.9
-    assert meet([curve(dipped, GRID)], 1.0).steps == pytest.approx(100, rel=0.02)
-    assert meet([curve(dipped, GRID).until(80)], 1.0, confirmed=False) is None
+    assert crossing_of([curve(dipped, GRID)], 1.0).steps == pytest.approx(100, rel=0.02)
+    assert crossing_of([curve(dipped, GRID).until(80)], 1.0, confirmed=False) is None
 
 
 def test_a_plateau_above_the_target_is_never_met():
     plateau = curve(np.maximum(POWER.loss, 1.2), GRID)
-    assert meet([plateau], 1.0) is None
-    assert meet([plateau], 1.0, confirmed=False) is None
-    assert meet([plateau], 1.5).steps == pytest.approx((10 / 1.5) ** 2, rel=5e-3)
+    assert crossing_of([plateau], 1.0) is None
+    assert crossing_of([plateau], 1.0, confirmed=False) is None
+    assert crossing_of([plateau], 1.5).steps == pytest.approx((10 / 1.5) ** 2, rel=5e-3)
 
 
 @pytest.mark.parametrize("level", [1.0, 0.5])
 def test_a_constant_curve_at_or_below_the_target_is_met_at_once(level):
-    meeting = meet([curve(np.full(50, level))], 1.0)
-    assert meeting.steps == 1
-    assert np.isfinite(meeting.runs).all()
+    crossing = crossing_of([curve(np.full(50, level))], 1.0)
+    assert crossing.steps == 1
+    assert np.isfinite(crossing.runs).all()
 
 
 def test_a_curve_that_begins_below_the_target_is_met_at_its_first_step():
-    assert meet([POWER], 11.0).steps == 1
+    assert crossing_of([POWER], 11.0).steps == 1
 
 
-def test_a_meeting_between_the_first_two_steps():
+def test_a_crossing_between_the_first_two_steps():
     fast = curve([4.0, 2.0, 0.5, 0.2, 0.1, 0.05])
-    assert 1 < meet([fast], 1.0).steps < 2
+    assert 1 < crossing_of([fast], 1.0).steps < 2
 
 
 @pytest.mark.parametrize("broken", [math.nan, math.inf])
 def test_what_comes_after_a_run_broke_is_not_read(broken):
     loss = np.where(GRID > 300, broken, POWER.loss)
-    assert meet([curve(loss, GRID)], 1.0).steps == pytest.approx(100, rel=2e-3)
-    assert meet([POWER, curve(loss, GRID)], 1.0).steps == pytest.approx(100, rel=2e-3)
-    assert meet([curve(np.where(GRID > 50, broken, POWER.loss), GRID)], 1.0, confirmed=False) is None
+    assert crossing_of([curve(loss, GRID)], 1.0).steps == pytest.approx(100, rel=2e-3)
+    assert crossing_of([POWER, curve(loss, GRID)], 1.0).steps == pytest.approx(100, rel=2e-3)
+    assert crossing_of([curve(np.where(GRID > 50, broken, POWER.loss), GRID)], 1.0, confirmed=False) is None
     other_grid = curve(np.where(GRID > 105, broken, POWER.loss)[::2], GRID[::2])
-    assert meet([POWER, other_grid], 1.0) is None, "105 steps do not confirm what is met at 100"
-    assert meet([POWER, other_grid], 1.0, confirmed=False).steps == pytest.approx(100, rel=5e-3)
-    assert meet([curve(np.full(50, broken))], 1.0) is None
+    assert crossing_of([POWER, other_grid], 1.0) is None, "105 steps do not confirm what is met at 100"
+    assert crossing_of([POWER, other_grid], 1.0, confirmed=False).steps == pytest.approx(100, rel=5e-3)
+    assert crossing_of([curve(np.full(50, broken))], 1.0) is None
 
 
 def test_curves_of_other_steps_are_brought_together():
-    assert meet([POWER, curve(POWER.loss[::3], GRID[::3])], 1.0).steps == pytest.approx(100, rel=5e-3)
+    assert crossing_of([POWER, curve(POWER.loss[::3], GRID[::3])], 1.0).steps == pytest.approx(100, rel=5e-3)
 
 
 def test_curves_of_other_lengths_are_averaged_up_to_the_shortest():
-    assert meet([POWER, POWER.until(80)], 1.0) is None
-    assert meet([POWER, POWER.until(150)], 1.0).steps == pytest.approx(100, rel=2e-3)
+    assert crossing_of([POWER, POWER.until(80)], 1.0) is None
+    assert crossing_of([POWER, POWER.until(150)], 1.0).steps == pytest.approx(100, rel=2e-3)
 
 
 @pytest.mark.parametrize("curves", [[], [curve([])], [curve([1.0])], [curve([2.0, 0.5])], [POWER, curve([])]])
 def test_too_little_to_say(curves):
-    assert meet(curves, 1.0) is None
+    assert crossing_of(curves, 1.0) is None
 
 
 def test_a_budget_of_a_few_steps():
-    assert 1 <= meet([curve([4.0, 2.0, 0.5])], 1.0, confirmed=False).steps <= 2
+    assert 1 <= crossing_of([curve([4.0, 2.0, 0.5])], 1.0, confirmed=False).steps <= 2
 
 
 def test_forecast_goes_on_along_the_last_line():

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from own import write_spec
 
-from bscrit.crossing import meet
+from bscrit.crossing import crossing_of
 from bscrit.results import read_records
 from bscrit.trial import FINISHED
 
@@ -96,8 +96,8 @@ def crossings(out, target):
     for record in read_records(out):
         if record.role == "measure":
             groups.setdefault((record.trial.batch_size, record.trial.lr), []).append(record.curve)
-    met = {key: meet(curves, target, confirmed=False) for key, curves in groups.items()}
-    return {key: meeting.steps for key, meeting in met.items() if meeting}
+    met = {key: crossing_of(curves, target, confirmed=False) for key, curves in groups.items()}
+    return {key: crossing.steps for key, crossing in met.items() if crossing}
 
 
 @pytest.fixture(scope="module")

@@ -161,7 +161,7 @@ def test_the_check_can_fail(module, source):
         ("bscrit.train.loop", "import torch\nfrom bscrit.measure.sources import Sample"),
         ("bscrit.workloads.quadratic", "from bscrit.engine.workload import Workload"),
         ("bscrit.cli", "from bscrit.sweep import command"),
-        ("bscrit.fit.core", "from bscrit.crossing import meet\nimport bscrit"),
+        ("bscrit.fit.core", "from bscrit.crossing import crossing_of\nimport bscrit"),
     ],
 )
 def test_the_check_lets_pass_what_is_allowed(module, source):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from bscrit.curve import HEADER, curve_line
+from bscrit.curve import curve_header, curve_line
 from bscrit.errors import UserError
 from bscrit.noise import HEADER as NOISE_HEADER
 from bscrit.noise import noise_line, samples_of
@@ -30,7 +30,7 @@ def folder(tmp_path):
     folder = tmp_path / TRIAL.name
     begin(folder, TRIAL, ORDER)
     rows = [curve_line(step, 16 * step, 1 / (1 + step), 16, 0.05, step) for step in range(3)]
-    (folder / "curve.csv").write_text("".join([HEADER + "\n", *rows]))
+    (folder / "curve.csv").write_text("".join([curve_header() + "\n", *rows]))
     noise = [noise_line(step, 16 * step, "identity", 4, 2.5, 16, 1.5) for step in (0, 1)]
     (folder / "noise.csv").write_text("".join([NOISE_HEADER + "\n", *noise]))
     end(folder, "reached", "loss 0.2 after 2 steps", FACTS)

@@ -14,7 +14,7 @@ from bscrit.results import is_results, read_records, read_results
 from bscrit.trial import Trial
 
 SPEC = make_spec(batch_sizes=[4, 64], targets=[0.2], seeds=2)
-KNOWN = replace(FACTS, unit="image", examples=640, untrained_loss=2.3)
+KNOWN = replace(FACTS, unit="image", examples=640, untrained_value=2.3)
 ORDER = Order("measure", 0, lanes=((0.05, 3),), targets=(0.2,), max_steps=100)
 
 

@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 
 import pytest
 
+from bscrit.goal import Goal
 from bscrit.trial import CENSORED, FINISHED, Trial
 
 TRIAL = Trial(
@@ -27,6 +28,7 @@ OTHER = {
     "optimizer": {"use": "sgd", "momentum": 0.91},
     "schedule": {"use": "constant", "warmup_steps": 6},
     "dtype": "float64",
+    "goal": Goal("accuracy", "up"),
 }
 
 
@@ -38,7 +40,7 @@ def test_every_field_is_part_of_the_identity():
 
 def test_the_key_is_the_same_for_ever():
     """Changing this number makes every results folder in the world start anew."""
-    assert TRIAL.name == "b00256-lr0.05-s3-31d1a2c1"
+    assert TRIAL.name == "b00256-lr0.05-s3-73534dbc"
 
 
 def test_the_order_of_settings_does_not_matter():

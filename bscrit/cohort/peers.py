@@ -64,7 +64,7 @@ class _Peer:
         self._files = files
         self._curve: IO[bytes] | None = None
         self._torn = b""
-        lane.rows = Rows()
+        lane.rows = Rows(lane.rows.until(-1))
 
     def settled(self, step: int) -> bool:
         """Whether its row at this evaluation is here, or it has ended before."""
@@ -90,6 +90,6 @@ class _Peer:
         for line in lines:
             with contextlib.suppress(ValueError, IndexError):  # the header, or a line that is torn
                 cells = line.split(b",")
-                at, examples, loss, seconds = (float(cells[place]) for place in (0, 1, 2, 5))
-                self.lane.rows.add(at, examples, loss, seconds)
+                at, examples, value, seconds = (float(cells[place]) for place in (0, 1, 2, 5))
+                self.lane.rows.add(at, examples, value, seconds)
         return self.lane.rows.last >= step

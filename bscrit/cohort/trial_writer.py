@@ -12,7 +12,7 @@ from typing import IO, Any
 import numpy as np
 
 from bscrit.cohort.judge import Ending
-from bscrit.curve import EMPTY, HEADER, Curve, Floats
+from bscrit.curve import EMPTY, Curve, Floats, curve_header
 from bscrit.files import explaining, whole_lines, write_text
 from bscrit.noise import FROZEN_HEADER
 from bscrit.noise import HEADER as NOISE_HEADER
@@ -51,7 +51,7 @@ class OpenTrial:
     def begin(self, step: int, files: contextlib.ExitStack) -> None:
         """Open the streams, cut back to what was known before update number `step`."""
         self.rows = Rows(self.rows.until(step))
-        self.curve_file = files.enter_context(stream(self.paths.curve, HEADER, step))
+        self.curve_file = files.enter_context(stream(self.paths.curve, curve_header(self.trial.goal), step))
         if self.order.noise is not None:
             self.noise_file = files.enter_context(stream(self.paths.noise, NOISE_HEADER, step - 1))
             if self.order.noise.losses:
@@ -71,6 +71,7 @@ class Rows:
     def __init__(self, curve: Curve = EMPTY) -> None:
         self._table = np.empty((4, 2 * len(curve) + 64))
         self._count = len(curve)
+        self._goal = curve.goal
         columns = (curve.steps, curve.examples, curve.loss, curve.seconds)
         for row, column in zip(self._table, columns, strict=True):
             row[: self._count] = column
@@ -78,11 +79,11 @@ class Rows:
     def __len__(self) -> int:
         return self._count
 
-    def add(self, step: float, examples: float, loss: float, seconds: float) -> None:
-        """Append an evaluation later than those there are."""
+    def add(self, step: float, examples: float, value: float, seconds: float) -> None:
+        """Append an evaluation of the metric later than those there are."""
         if self._count == self._table.shape[1]:
             self._table = np.concatenate([self._table, np.empty_like(self._table)], axis=1)
-        self._table[:, self._count] = (step, examples, loss, seconds)
+        self._table[:, self._count] = (step, examples, self._goal.falls(value), seconds)
         self._count += 1
 
     def until(self, step: float) -> Curve:
@@ -90,7 +91,8 @@ class Rows:
         count = self._count
         if self.last > step:
             count = int(np.searchsorted(self._table[0, :count], step, side="right"))
-        return Curve(*self._table[:, :count])
+        steps, examples, loss, seconds = self._table[:, :count]
+        return Curve(steps, examples, loss, seconds, self._goal)
 
     @property
     def losses(self) -> Floats:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,7 +12,8 @@ from torch import Tensor, nn
 
 from bscrit.engine.seeding import seeded
 from bscrit.engine.workload import Workload
-from bscrit.errors import UserError
+from bscrit.errors import UserError, nearest
+from bscrit.goal import LOSS
 from bscrit.measure.holding import Places
 
 
@@ -38,12 +40,33 @@ def evaluating(model: nn.Module, device: torch.device) -> Iterator[None]:
             module.training = True
 
 
-def checked_evaluation(value: Any) -> Tensor:
-    """An evaluation as a tensor without dimensions; a plain number is as good.
+def measuring(workload: Workload, metric: str) -> Workload:
+    """The workload with this metric, of those that it evaluates, as its evaluation."""
+    if metric == LOSS.metric:
+        return workload
+    made = copy.copy(workload)
+
+    def evaluate(model: nn.Module) -> Tensor:
+        return checked_evaluation(workload.evaluate(model), metric)
+
+    made.evaluate = evaluate  # type: ignore[method-assign]
+    return made
+
+
+def checked_evaluation(value: Any, metric: str = LOSS.metric) -> Tensor:
+    """An evaluation as a tensor without dimensions: a number, which is called loss, or one of a mapping of several.
 
     Raises:
         UserError: anything else.
     """
+    if isinstance(value, Mapping):
+        if metric not in value:
+            what = f"is {metric!r}, which is not among what `evaluate` returns"
+            raise UserError("[sweep] metric", what, nearest(metric, map(str, value)))
+        value = value[metric]
+    elif metric != LOSS.metric:
+        what = f"is {metric!r}, but `evaluate` returns a single value, which is called {LOSS.metric!r}"
+        raise UserError("[sweep] metric", what, "leave it out, or return a mapping of names to values")
     if isinstance(value, int | float):
         return torch.tensor(float(value), dtype=torch.float64)
     if not isinstance(value, Tensor) or value.dim():

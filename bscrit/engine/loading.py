@@ -8,13 +8,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bscrit.engine.evaluation import measuring
 from bscrit.engine.workload import Workload
 from bscrit.errors import UserError, nearest
+from bscrit.goal import LOSS
 from bscrit.plugins import BUILT_IN_WORKLOADS, WORKLOADS, load
 
 
-def load_workload(use: str, settings: Mapping[str, Any]) -> Workload:
-    """An instance of the workload; the user's mistakes, in its name, settings or file, become a UserError."""
+def load_workload(use: str, settings: Mapping[str, Any], metric: str = LOSS.metric) -> Workload:
+    """An instance of the workload that evaluates this metric.
+
+    Raises:
+        UserError: mistakes of the user's, in its name, settings or file.
+    """
     kind = load(WORKLOADS, use, "[workload] use")
     _check_settings(kind, use, settings)
     where = f"[workload] use = {use!r}"
@@ -25,7 +31,7 @@ def load_workload(use: str, settings: Mapping[str, Any]) -> Workload:
     missing = [name for name in ("model", "batch", "losses", "evaluate") if not _has(workload, name)]
     if missing:
         raise UserError(where, f"has no method {missing[0]!r}", "see `bscrit.engine.workload.Workload`")
-    return _completed(workload)
+    return measuring(_completed(workload), metric)
 
 
 def fingerprint(use: str, workload: Workload) -> str:

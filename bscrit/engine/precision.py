@@ -9,6 +9,7 @@ bfloat16   parameters, gradients and updates in float32, the forward pass in bfl
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -48,7 +49,7 @@ def computing_in(workload: Workload, dtype: str, device: torch.device) -> Worklo
         with torch.autocast(device.type, torch.bfloat16, cache_enabled=False):
             return workload.losses(model, batch).float()
 
-    def evaluate(model: nn.Module) -> Tensor:
+    def evaluate(model: nn.Module) -> Tensor | Mapping[str, Tensor]:
         with torch.autocast(device.type, torch.bfloat16, cache_enabled=False):
             return workload.evaluate(model)
 

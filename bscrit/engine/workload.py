@@ -6,6 +6,7 @@ usually goes wrong: sum or mean, uneven last micro-batches, per-example gradient
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -46,8 +47,11 @@ class Workload:
         """Per-example losses, shape (size,), of the model in training mode."""
         raise NotImplementedError
 
-    def evaluate(self, model: nn.Module) -> Tensor:
-        """The loss that targets refer to, a scalar: sum over count on a fixed evaluation set."""
+    def evaluate(self, model: nn.Module) -> Tensor | Mapping[str, Tensor]:
+        """The loss that targets refer to, a scalar: sum over count on a fixed evaluation set.
+
+        Or a mapping of several such metrics by name, of which [sweep] metric names one.
+        """
         raise NotImplementedError
 
     def fingerprint(self) -> str:

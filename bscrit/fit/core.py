@@ -94,7 +94,7 @@ def _point(tuned: Tuned, y: Floats, side: Floats, keep: NDArray[np.bool_]) -> Po
     return Point(
         batch_size=tuned.batch_size,
         steps=float(f"{steps:.12g}"),  # the exponential of a logarithm, without its last digits
-        examples=float(f"{steps * tuned.batch_size:.12g}"),
+        examples=float(f"{steps * sum(run.examples / run.steps for run in tuned.runs) / len(y):.12g}"),
         lr=tuned.lr,
         runs=len(y),
         censored=int((side > 0).sum()),

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import log
 
-from bscrit.crossing import Crossing, CrossingTable, Group, Setting, meet
+from bscrit.crossing import Crossing, CrossingTable, Group, Setting, crossing_of, examples_at
 from bscrit.order import Order
 from bscrit.record import Record
 from bscrit.trial import CENSORED
@@ -35,7 +35,8 @@ def from_records(records: Iterable[Record], targets: Sequence[float] | None = No
     """
     records = list(records)
     if targets is None:
-        targets = sorted({target for record in records for target in record.order.targets}, reverse=True)
+        asked = {target: record.trial.goal for record in records for target in record.order.targets}
+        targets = sorted(asked, key=lambda target: asked[target].falls(target), reverse=True)
     repeats: dict[tuple[int, float, str], list[Record]] = defaultdict(list)
     for record in records:
         if record.status in USABLE and len(record.curve):
@@ -92,10 +93,10 @@ def _of_repeats(runs: Sequence[Record], target: float) -> list[Crossing]:
 
 def _together(records: Sequence[Record], target: float) -> list[Crossing]:
     """Each run's share of the mean curve's crossing; none where the mean does not meet the target."""
-    meeting = meet([record.curve for record in records], target)
-    if meeting is None:
+    crossing = crossing_of([record.curve for record in records], target)
+    if crossing is None:
         return []
-    shares = zip(records, meeting.runs.tolist(), strict=True)
+    shares = zip(records, crossing.runs.tolist(), strict=True)
     return [_crossing(record, target, steps) for record, steps in shares]
 
 
@@ -103,7 +104,7 @@ def _one_by_one(records: Sequence[Record], target: float) -> list[Crossing]:
     """Every run alone, censored at its last step where it did not arrive."""
     crossings = []
     for record in records:
-        alone = meet([record.curve], target)
+        alone = crossing_of([record.curve], target)
         if alone is not None:
             crossings.append(_crossing(record, target, alone.steps))
         elif record.finished and record.curve.steps[-1] > 0:
@@ -124,6 +125,7 @@ def _crossing(record: Record, target: float, steps: float, censored: bool = Fals
         seed=str(trial.seed),
         role=record.role,
         where=trial.name,
+        examples=examples_at(record.curve, steps),
     )
 
 

@@ -12,7 +12,7 @@ from math import exp, inf, log
 
 import numpy as np
 
-from bscrit.crossing import meet
+from bscrit.crossing import crossing_of
 from bscrit.curve import Curve
 from bscrit.fit.noise.averages import average, over_progress
 from bscrit.fit.noise.compare import in_order
@@ -56,14 +56,15 @@ def by_batch_size(records: Iterable[Record]) -> Mapping[float, Sequence[Record]]
 
 def targets(fits: Sequence[Fit], records: Sequence[Record]) -> list[float]:
     """Targets of the fits, or those that the runs were given; easiest first."""
-    fitted = {fit.target for fit in fits if fit.target is not None}
-    return sorted(fitted or {target for record in records for target in record.order.targets}, reverse=True)
+    fitted = [fit.target for fit in fits if fit.target is not None]
+    asked = {target: record.trial.goal for record in records for target in record.order.targets}
+    return list(dict.fromkeys(fitted)) or sorted(asked, key=lambda t: asked[t].falls(t), reverse=True)
 
 
 def winners(records: Sequence[Record]) -> list[Record]:
     """The runs at the tuned rate of each batch size: those that measure.
 
-    Where a batch size has none, the search run that got lowest in its loss stands in.
+    Where a batch size has none, the search run that got farthest stands in.
     """
     chosen: list[Record] = []
     for group in by_batch_size(records).values():
@@ -74,7 +75,7 @@ def winners(records: Sequence[Record]) -> list[Record]:
 
 
 def at_one_rate(records: Sequence[Record], fits: Sequence[Fit]) -> list[Record]:
-    """At each batch size the runs at one learning rate: that of the hardest target, or the one that got lowest.
+    """At each batch size the runs at one learning rate: that of the hardest target, or the one that got farthest.
 
     Runs at two rates are two paths, and what is measured along them doesn't add up.
     """
@@ -127,7 +128,7 @@ def _attempt(record: Record, target: float) -> Attempt:
     size, lr = float(record.trial.batch_size), record.trial.lr
     if record.status == "diverged":
         return Attempt(size, lr, "diverged")
-    if record.status != "failed" and (crossing := meet([record.curve], target, confirmed=False)):
+    if record.status != "failed" and (crossing := crossing_of([record.curve], target, confirmed=False)):
         return Attempt(size, lr, "reached", crossing.steps)
     if record.status in CENSORED and len(record.curve):
         return Attempt(size, lr, "censored", float(record.curve.steps[-1]))
@@ -161,7 +162,7 @@ def _in_windows(records: Sequence[Record], metric: str, data: float | None) -> t
 
 def _mean_loss(curves: Sequence[Curve], window: Window) -> float | None:
     """The geometric mean over a window's steps of the runs' mean loss."""
-    if not curves:
+    if not curves or curves[0].goal.direction == "up":
         return None
     steps = window.low + window.length * (np.arange(INSIDE) + 0.5) / INSIDE
     wanted = np.log(np.maximum(steps, 0.5))

@@ -1,4 +1,4 @@
-"""Loss curves at the tuned rates, one colour per batch size, against steps or examples."""
+"""Curves of the metric at the tuned rates, one colour per batch size, against steps or examples."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bscrit.curve import Curve, Floats
+from bscrit.curve import Curve
 from bscrit.fit.report import Report
 from bscrit.fit.result import Fit, TunedRun
+from bscrit.goal import LOSS
 from bscrit.plot import labels
 from bscrit.plot.figure import Drawing, finished
 from bscrit.plot.series import censored
@@ -29,20 +30,21 @@ def curves(
     unit: str,
     against: Literal["steps", "examples"] = "steps",
 ) -> None:
-    """Draw each run's loss, the targets of the fits as lines, and the fits' crossings on them.
+    """Draw each run's metric, the targets of the fits as lines, and the fits' crossings on them.
 
     Curves of more than MOST_POINTS evaluations are thinned to about as many, evenly in ln(step). The colour
     bar (`style.batch_bar`) and the legend are left to the caller.
     """
     kept = [(run.batch_size, _thinned(run.curve)) for run in runs]
     xspan = limits((x for _, curve in kept for x in getattr(curve, against).tolist()), pad=0.02, least=1.02)
-    goals = sorted({fit.target for fit in fits if fit.target is not None}, reverse=True)
+    goals = list(dict.fromkeys(fit.target for fit in fits if fit.target is not None))
     log_axis(ax.xaxis, "Optimizer steps" if against == "steps" else labels.examples(unit), xspan)
-    _loss_axis(ax, [curve.loss for _, curve in kept if len(curve)], goals)
+    _metric_axis(ax, [curve for _, curve in kept if len(curve)], goals)
     colours = batch_colours([run.batch_size for run in runs])
     for batch_size, curve in kept:
         colour = colours(batch_size)
-        ax.plot(getattr(curve, against), curve.loss, color=colour, lw=0.8, alpha=0.9, label="_curve")
+        metric = curve.goal.falls(curve.loss)
+        ax.plot(getattr(curve, against), metric, color=colour, lw=0.8, alpha=0.9, label="_curve")
     for target in goals:
         ax.axhline(target, color=GREY, lw=0.7, ls=(0, (4, 2)), zorder=1.8, label="_target")
     for fit in fits:
@@ -63,19 +65,25 @@ def _thinned(curve: Curve) -> Curve:
     finite = np.flatnonzero(np.isfinite(curve.loss))
     if len(finite) > MOST_POINTS:
         finite = finite[np.unique(np.geomspace(1, len(finite), MOST_POINTS).astype(int)) - 1]
-    return Curve(*(column[finite] for column in (curve.steps, curve.examples, curve.loss, curve.seconds)))
+    steps, examples, loss = curve.steps[finite], curve.examples[finite], curve.loss[finite]
+    return Curve(steps, examples, loss, curve.seconds[finite], curve.goal)
 
 
-def _loss_axis(ax: Axes, losses: Sequence[Floats], goals: Sequence[float]) -> None:
-    """Logarithmic where every loss is positive; a spike above the start of training is cut off."""
-    low = min([*(float(loss.min()) for loss in losses), *goals], default=0.1)
-    tops = [max(float(loss[0]), float(np.quantile(loss, 0.99))) for loss in losses]
-    high = max([*tops, *goals], default=1.0)
-    if low > 0:
-        log_axis(ax.yaxis, "Loss", limits([low, high], least=1.05))
+def _metric_axis(ax: Axes, kept: Sequence[Curve], targets: Sequence[float]) -> None:
+    """Logarithmic where the metric falls and is positive; a spike beyond the start of training is cut off."""
+    goal = kept[0].goal if kept else LOSS
+    falling = [goal.falls(target) for target in targets]
+    low = min([*(float(curve.loss.min()) for curve in kept), *falling], default=0.1)
+    tops = [max(float(curve.loss[0]), float(np.quantile(curve.loss, 0.99))) for curve in kept]
+    high = max([*tops, *falling], default=1.0)
+    label = goal.metric[:1].upper() + goal.metric[1:]
+    if low > 0 and goal.direction == "down":
+        log_axis(ax.yaxis, label, limits([low, high], least=1.05))
     else:
-        ax.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
-        ax.set_ylabel("Loss")
+        margin = 0.05 * (high - low)
+        bottom, top = sorted((goal.falls(low - margin), goal.falls(high + margin)))
+        ax.set_ylim(bottom, top)
+        ax.set_ylabel(label)
 
 
 def _lacks(report: Report) -> str:

@@ -116,7 +116,7 @@ def _growth(ax: Axes, law: Growth, metric: str) -> None:
 
 def _lacks(report: Report) -> str:
     curves = [run.curve.finite() for run in report.runs.tuned] if report.runs else []
-    positive = any((curve.loss > 0).any() for curve in curves)
+    positive = any(curve.goal.direction == "down" and (curve.loss > 0).any() for curve in curves)
     return lacks_noise(report) or ("" if positive else "no run has a loss above 0")
 
 

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.json_schema import SkipJsonSchema
 
 from bscrit.errors import UserError, UserErrors
+from bscrit.goal import Goal
 from bscrit.recipe import Constant, OptimizerTable, ScheduleTable, Sgd
 from bscrit.spec.checks import check, table_errors
 from bscrit.spec.errors import Place, Source, explain, unknown_table
@@ -59,6 +60,11 @@ class Spec(BaseModel):
     compute: ComputeTable = ComputeTable()
     name: SkipJsonSchema[str]
     source: SkipJsonSchema[Source]
+
+    @property
+    def goal(self) -> Goal:
+        """The metric that targets refer to, and its direction."""
+        return Goal(self.sweep.metric, self.sweep.direction)
 
     def candidates(self, examples: int | None = None) -> tuple[int, ...]:
         """Batch sizes that the sweep may train at, ascending: those listed, or those from which it chooses.
@@ -120,6 +126,7 @@ class Spec(BaseModel):
             batch_size=batch_size,
             lr=lr,
             seed=seed,
+            goal=self.goal,
             fingerprint=fingerprint,
             settings=copy.deepcopy(self.workload.settings),
             optimizer=self.optimizer.at(batch_size),

@@ -105,7 +105,7 @@ def _noise_errors(spec: Spec) -> Iterator[UserError]:
 
 
 def _facts_errors(spec: Spec, facts: Preflight) -> Iterator[UserError]:
-    source, sweep, compute = spec.source, spec.sweep, spec.compute
+    source, sweep, compute, goal = spec.source, spec.sweep, spec.compute, spec.goal
     for problem in facts.problems:
         yield UserError(source.where("workload", "use"), problem)
     beyond = [str(size) for size in sweep.batch_sizes if facts.examples is not None and size > facts.examples]
@@ -115,15 +115,15 @@ def _facts_errors(spec: Spec, facts: Preflight) -> Iterator[UserError]:
             f"{_some(beyond)} is more than the data set has: {facts.examples} {plural(facts.unit)}",
             f"leave out the batch sizes above {facts.examples}",
         )
-    if not math.isfinite(facts.untrained_loss):
-        what = f"can't be trained: its evaluation before training is {facts.untrained_loss}"
+    if not math.isfinite(facts.untrained_value):
+        what = f"can't be trained: its evaluation before training is {facts.untrained_value}"
         yield UserError(source.where("workload", "use"), what, "correct the model, its data or `evaluate`")
-    met = [f"{target:g}" for target in sweep.targets if facts.untrained_loss <= target]
+    met = [f"{target:g}" for target in sweep.targets if goal.reached(facts.untrained_value, target)]
     if met:
         yield UserError(
             source.where("sweep", "targets"),
-            f"{_some(met)} is met before training: the untrained model's loss is {facts.untrained_loss:.4g}",
-            f"choose targets below {facts.untrained_loss:.4g}",
+            f"{_some(met)} is met before training: the untrained model's {goal.metric} is {facts.untrained_value:.4g}",
+            f"choose targets {goal.better} {facts.untrained_value:.4g}",
         )
     candidates = spec.candidates(facts.examples)
     if sweep.auto and len(candidates) < FEWEST:
@@ -133,12 +133,12 @@ def _facts_errors(spec: Spec, facts: Preflight) -> Iterator[UserError]:
             "use more data",
         )
     largest = max(candidates, default=1)
-    high = [f"{loss:g}" for loss in spec.noise.at_losses if facts.untrained_loss <= loss]
+    high = [f"{loss:g}" for loss in spec.noise.at_losses if goal.reached(facts.untrained_value, loss)]
     if high and spec.noise.source != "none":
         yield UserError(
             source.where("noise", "at_losses"),
-            f"{_some(high)} is met before training: the untrained model's loss is {facts.untrained_loss:.4g}",
-            f"choose losses below {facts.untrained_loss:.4g}",
+            f"{_some(high)} is met before training: the untrained model's {goal.metric} is {facts.untrained_value:.4g}",
+            f"choose values {goal.better} {facts.untrained_value:.4g}",
         )
     split = compute.micro_batch is not None and compute.micro_batch < largest
     if split and not facts.splits:

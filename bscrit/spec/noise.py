@@ -50,8 +50,8 @@ class NoiseTable(Table):
     )
     at_losses: tuple[Annotated[float, Real()], ...] = Field(
         default=(),
-        description="Losses at which the parameters are frozen and the noise scale is measured on fresh data "
-        "until it is known to `precision`.",
+        description="Losses, or values of another [sweep] metric, at which parameters are frozen and the noise scale "
+        "is measured on fresh data until it is known to `precision`.",
     )
     precision: Annotated[float, Real(low=0, high=1, open_low=True)] = Field(
         default=0.1, description="Half-width of the interval, relative, at which a frozen measurement ends."

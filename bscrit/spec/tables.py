@@ -26,6 +26,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
+from bscrit.goal import Goal
 from bscrit.plugins import executor_problem, workload_problem
 from bscrit.recipe import OPTIMIZERS, SCHEDULES
 from bscrit.spec.noise import NoiseTable
@@ -106,18 +107,29 @@ def _sizes(value: Any, read: ValidatorFunctionWrapHandler) -> tuple[int, ...]:
     return tuple(sorted(sizes))
 
 
-def _targets(targets: tuple[float, ...]) -> tuple[float, ...]:
+def _targets(targets: tuple[float, ...], info: ValidationInfo) -> tuple[float, ...]:
     _some(targets, "target")
+    goal = Goal(direction=info.data.get("direction", "down"))
     for earlier, later in itertools.pairwise(targets):
-        if later >= earlier:
-            what = f"holds {later:g} twice" if later == earlier else f"rises from {earlier:g} to {later:g}"
-            ordered = ", ".join(f"{target:g}" for target in sorted(set(targets), reverse=True))
-            refuse(what, f"each target once, the hardest (lowest) last: [{ordered}]")
+        if goal.reached(earlier, later):
+            change = "falls" if later < earlier else "rises"
+            what = f"holds {later:g} twice" if later == earlier else f"{change} from {earlier:g} to {later:g}"
+            ordered = ", ".join(
+                f"{target:g}" for target in sorted(set(targets), key=goal.falls, reverse=True)
+            )
+            other = "" if goal.direction == "up" else '; for a metric that rises, direction = "up"'
+            refuse(what, f"each target once, the hardest ({goal.best}) last: [{ordered}]{other}")
     return targets
 
 
+def _metric(metric: str) -> str:
+    if not metric or "," in metric or not metric.isprintable():
+        refuse("is no name of a metric", "name a key of what `evaluate` returns, without commas")
+    return metric
+
+
 class SweepTable(Table):
-    """At which batch sizes to train, to which losses, and how long at most."""
+    """At which batch sizes to train, to which targets, and how long at most."""
 
     batch_sizes: Annotated[
         tuple[Annotated[int, Whole(low=1)], ...],
@@ -134,8 +146,18 @@ class SweepTable(Table):
         description="Batch sizes to train at, in the workload's unit; powers of two or four reach far. auto begins "
         "with three and adds those that narrow the interval of B_crit most for what they cost.",
     )
+    metric: Annotated[str, AfterValidator(_metric)] = Field(
+        default="loss",
+        description="What the targets refer to, where the workload's `evaluate` returns a mapping of several; one that "
+        "returns a single number calls it loss. A change makes every trial anew.",
+    )
+    direction: Literal["down", "up"] = Field(
+        default="down",
+        description="Whether the metric gets better downwards, or upwards as accuracies and returns.",
+    )
     targets: Annotated[tuple[Annotated[float, Real()], ...], AfterValidator(_targets)] = Field(
-        description="Losses to reach, the hardest (lowest) last; all come from the same runs.",
+        description="Values of the metric to reach, the hardest last: the lowest, or the highest where direction is "
+        "up. All come from the same runs.",
         json_schema_extra={"minItems": 1},
     )
     seeds: Annotated[int, Whole(low=1, high=1000)] = Field(

@@ -73,7 +73,7 @@ class BatchSize:
         if record.status == "diverged":
             return True
         short = record.status == "exhausted" and record.order.max_steps < self.max_steps
-        return record.order.targets[-1] <= target and not short
+        return record.trial.goal.reached(record.order.targets[-1], target) and not short
 
     def fewest_steps(self, target: float) -> float:
         """Steps of the best lane of the search so far; infinite where none arrived."""

@@ -62,7 +62,8 @@ def _dry(spec: Spec, out: Path) -> str:
     data = "drawn without end" if facts.examples is None else f"{facts.examples} {plural(facts.unit)}"
     lines = [
         f"{spec.name}: {spec.workload.use}, {facts.parameters} parameters, data: {data}",
-        f"untrained loss {facts.untrained_loss:.4g}; targets {', '.join(f'{t:g}' for t in spec.sweep.targets)}",
+        f"untrained {spec.sweep.metric} {facts.untrained_value:.4g}; "
+        f"targets {', '.join(f'{t:g}' for t in spec.sweep.targets)}",
         *_batch_sizes(spec, facts),
         *_schedule(spec, facts),
         f"{len(records)} trials in {out} already" if records else f"results would go to {out}",

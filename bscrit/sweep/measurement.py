@@ -59,7 +59,8 @@ def is_served(here: BatchSize, target: float, rate: Tuned, pending: Sequence[flo
         return False
     if _rate_after_retreat(here) <= rate.lr:
         return True
-    harder = {r.order.targets[-1] for r in here.serving(target) if r.order.targets[-1] < target}
+    asked = {r.order.targets[-1] for r in here.serving(target)}
+    harder = {other for other in asked - {target} if here.spec.goal.reached(other, target)}
     rates = [*pending, *(here.measured(other)[-1].trial.lr for other in harder)]
     return any(rate.loss_at(lr) <= SHARED for lr in rates)
 

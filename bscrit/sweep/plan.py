@@ -177,7 +177,7 @@ def _reached_above(records: Sequence[Record], batch_size: int, target: float) ->
         r.trial.batch_size > batch_size
         and r.role == "measure"
         and r.status == "reached"
-        and r.order.targets[-1] <= target
+        and r.trial.goal.reached(r.order.targets[-1], target)
         for r in records
     )
 

@@ -106,6 +106,7 @@ def _setup(spec: Spec) -> Setup:
         micro_batch=spec.compute.micro_batch,
         first_seed=spec.sweep.first_seed,
         optimizers=tuple((size, spec.optimizer.at(size)) for size in sizes),
+        metric=spec.sweep.metric,
     )
 
 

@@ -9,18 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from bscrit.crossing import steps_to
+from bscrit.crossing import crossing_of
 from bscrit.order import Cohort
 from bscrit.paths import ResultsPaths, TrialPaths
+from bscrit.position import Position
 from bscrit.record import Record
 from bscrit.results import Results
 
 
 class Best(NamedTuple):
-    """The best learning rate, and steps to a target at it."""
+    """The best learning rate, and where a target is met at it."""
 
     lr: float
     steps: float
+    examples: float
 
 
 @dataclass(frozen=True)
@@ -82,13 +84,13 @@ def best(records: Sequence[Record], target: float) -> Best | None:
             if record.role == role and record.finished and record.status != "diverged":
                 by_rate[record.trial.lr].append(record)
         crossings = [
-            (-len(runs) if role == "measure" else 0, steps, lr)
+            (-len(runs) if role == "measure" else 0, crossing.steps, lr, crossing.examples)
             for lr, runs in by_rate.items()
-            if (steps := steps_to([run.curve for run in runs], target, confirmed=False)) is not None
+            if (crossing := crossing_of([run.curve for run in runs], target, confirmed=False)) is not None
         ]
         if crossings:
-            _, steps, lr = min(crossings)
-            return Best(lr, steps)
+            _, steps, lr, examples = min(crossings)
+            return Best(lr, steps, examples)
     return None
 
 
@@ -98,15 +100,16 @@ def failure(record: Record) -> str:
     return f"{record.reason} (rate {record.trial.lr:.3g}, seed {record.trial.seed}{log})"
 
 
-def last_step(path: Path) -> int:
-    """The last whole line's step, without reading the file."""
+def last_position(path: Path) -> Position:
+    """The position of the last whole line, without reading the file."""
     try:
         with path.open("rb") as stream:
             stream.seek(max(os.fstat(stream.fileno()).st_size - 256, 0))
             lines = stream.read().split(b"\n")[:-1]
-        return int(lines[-1].partition(b",")[0])
+        steps, examples = (int(cell) for cell in lines[-1].split(b",")[:2])
+        return Position(steps, examples)
     except (OSError, ValueError, IndexError):
-        return 0
+        return Position()
 
 
 def _row(
@@ -118,12 +121,14 @@ def _row(
     paths: ResultsPaths,
 ) -> Row:
     lanes, step = 0, 0
+    examples = sum(record.examples for record in records)
     for cohort in cohorts:
         trials = [paths.trial(trial.name) for trial in cohort.trials]
         running = [trial for trial in trials if not trial.status.exists()]
         lanes += len(running)
-        step = max([step, *(last_step(trial.curve) for trial in running)])
+        positions = [last_position(trial.curve) for trial in running]
+        step = max([step, *(position.steps for position in positions)])
+        examples += sum(position.examples for position in positions)
     measured = sum(record.finished and record.role == "measure" for record in records)
     phase = cohorts[0].order.role if cohorts else "done" if measured >= seeds else "waiting"
-    examples = sum(record.examples for record in records) + lanes * step * size
     return Row(size, phase, lanes, step, best(records, target), examples)

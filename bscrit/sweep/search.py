@@ -87,7 +87,7 @@ def _race(
     measured = [r for r in here.records if r.role == "measure" and r.finished]
     if measured and all(lane.kind == "diverged" for lane in lanes):
         # A target that was added later begins around what the next easier one measured.
-        nearest = min(measured, key=lambda r: (r.order.targets[-1], -r.order.round))
+        nearest = min(measured, key=lambda r: (r.trial.goal.falls(r.order.targets[-1]), -r.order.round))
         tried = {lane.lr for lane in lanes}
         around = rates_around(nearest.trial.lr, AROUND_MEASURED).rates
         if untried := tuple(lr for lr in around if lr not in tried):

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf, isfinite
 
 from bscrit.crossing import CONVENTION
+from bscrit.goal import LOSS, Goal
 from bscrit.order import Order
 from bscrit.record import Record
 from bscrit.results import Results
@@ -47,7 +49,7 @@ def summary(outcome: Outcome) -> str:
             f"runs alone = {trained / winning:.2f}"
         )
     lines += _clipped(records)
-    lines += _noise(records)
+    lines += _noise(spec.goal, records)
     lines += [
         f"failed: batch size {record.trial.batch_size}: {failure(record)}"
         for record in records
@@ -75,32 +77,35 @@ def cost(spec: Spec, records: Sequence[Record]) -> tuple[float, float]:
         if record.role == "measure" and record.finished:
             groups.setdefault((record.trial.batch_size, record.order.targets), []).append(record)
     winning = 0.0
-    for (size, targets), runs in groups.items():
+    for (_, targets), runs in groups.items():
         winner = best(runs, targets[-1])
         if winner is not None and targets[-1] in spec.sweep.targets:
-            winning += winner.steps * size * sum(run.trial.lr == winner.lr for run in runs)
+            winning += winner.examples * sum(run.trial.lr == winner.lr for run in runs)
     return sum(record.examples for record in records), winning
 
 
 @dataclass(frozen=True)
 class Missing:
-    """A target that no measured run reached, the batch sizes where, and the lowest loss seen there."""
+    """A target that no measured run reached, the batch sizes where, and the best metric seen there."""
 
     target: float
     batch_sizes: tuple[int, ...]
-    lowest: float
+    best: float
+    goal: Goal = LOSS
 
     def __str__(self) -> str:
         sizes = ", ".join(map(str, self.batch_sizes))
-        seen = f": the lowest loss seen is {self.lowest:.4g}" if self.lowest < float("inf") else ""
+        goal = self.goal
+        seen = f": the {goal.best} {goal.metric} seen is {self.best:.4g}" if isfinite(self.best) else ""
         return f"missing: no run reached {self.target:g} at batch size {sizes}{seen}"
 
 
 def missing(results: Results) -> list[Missing]:
     """The points of the frontiers that the sweep did not get, per target."""
     points, tried = [], batch_sizes(results)
-    for target in _spec(results).sweep.targets:
-        sizes, lowest = [], float("inf")
+    spec = _spec(results)
+    for target in spec.sweep.targets:
+        sizes, lowest = [], inf
         for size in tried:
             records = [record for record in results.asked_for if record.trial.batch_size == size]
             if best([record for record in records if record.role == "measure"], target) is None:
@@ -108,7 +113,7 @@ def missing(results: Results) -> list[Missing]:
                 losses = [record.curve.finite().loss for record in records]
                 lowest = min([lowest, *(float(loss.min()) for loss in losses if len(loss))])
         if sizes:
-            points.append(Missing(target, tuple(sizes), lowest))
+            points.append(Missing(target, tuple(sizes), spec.goal.falls(lowest), spec.goal))
     return points
 
 
@@ -145,7 +150,7 @@ def _clipped(records: Sequence[Record]) -> list[str]:
     ]
 
 
-def _noise(records: Sequence[Record]) -> list[str]:
+def _noise(goal: Goal, records: Sequence[Record]) -> list[str]:
     """The share that measuring the noise scale took of the time of all cohorts."""
     cohorts: dict[tuple[int, Order], Mapping[str, float]] = {}
     for record in records:
@@ -163,6 +168,6 @@ def _noise(records: Sequence[Record]) -> list[str]:
     lines = [f"noise scale: {samples} samples, {relative} the training time"]
     measured = {frozen.loss for record in records for frozen in record.frozen}
     wanted = {loss for record in records if record.order.noise for loss in record.order.noise.losses}
-    for loss in sorted(wanted - measured, reverse=True):
-        lines.append(f"noise scale: no run passed the loss {loss:g}, where one was to be measured")
+    for loss in sorted(wanted - measured, key=goal.falls, reverse=True):
+        lines.append(f"noise scale: no run passed the {goal.metric} {loss:g}, where one was to be measured")
     return lines

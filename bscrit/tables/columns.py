@@ -10,12 +10,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
-from typing import Literal
 
 from bscrit.errors import UserError, nearest
+from bscrit.goal import Direction
 from bscrit.tables.sheet import Sheet
-
-Direction = Literal["down", "up"]
 
 # Names in one tier mean the same; a name in an earlier tier wins over one in a later tier.
 ROLES: Mapping[str, tuple[str, ...]] = {

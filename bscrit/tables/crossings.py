@@ -1,6 +1,6 @@
 """Runs -> crossings: where curves meet their targets, and which targets they can meet.
 
-Where the log is dense around the meeting point, the seeds of one batch size and rate are averaged and
+Where the log is dense around the crossing, the seeds of one batch size and rate are averaged and
 smoothed as in bscrit.crossing. Where it is coarse, each run meets the target between two logged points: `low`
 and `high` are their steps, and `steps` lies between them on a line in ln(step).
 """
@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import exp, log
 from typing import TypeVar
 
-from bscrit.crossing import AFTER, BEFORE, Crossing, CrossingTable, meet
+from bscrit.crossing import AFTER, BEFORE, Crossing, CrossingTable, crossing_of
 from bscrit.errors import UserError
 from bscrit.tables.curves import Run, Runs
 from bscrit.tables.sheet import Sheet
@@ -35,13 +35,12 @@ def crossings_of_runs(sheet: Sheet, runs: Runs, targets: Sequence[float]) -> Cro
         cells = _grouped(members, lambda run: (run.batch_size, run.lr))
         for target in targets:
             started = [run for run in members if run.started]
-            if started and all(run.curve.loss[0] <= runs.sign * target for run in started):
+            if started and all(run.curve.loss[0] <= runs.goal.falls(target) for run in started):
                 name = "".join(f"{value}: " for _, value in group)
                 notes.append(f"{name}{target:g} is met by the first logged point of every run: left out")
                 continue
             for _, cell in cells:
-                found = _cell(sheet, cell, runs.sign * target)
-                crossings += [replace(crossing, target=target) for crossing in found]
+                crossings += [replace(crossing, target=target) for crossing in _cell(sheet, cell, target)]
     notes += _gaps(crossings)
     lost = [(run.batch_size, run.lr, run.group) for run in runs.runs if run.diverged]
     return CrossingTable(tuple(crossings), tuple(dict.fromkeys(lost)), tuple(notes), unit=runs.unit)
@@ -50,7 +49,7 @@ def crossings_of_runs(sheet: Sheet, runs: Runs, targets: Sequence[float]) -> Cro
 def no_targets(sheet: Sheet, runs: Runs) -> UserError:
     """The error for curves without targets: the range that every batch size reaches, and values within it."""
     ranges, proposed = [], list[float]()
-    sign = runs.sign
+    falls = runs.goal.falls
     for group, members in _grouped(runs.runs, lambda run: run.group):
         started = [run for run in members if run.started]
         best = {run.batch_size: float("inf") for run in members}
@@ -60,13 +59,13 @@ def no_targets(sheet: Sheet, runs: Runs) -> UserError:
         easiest = min((float(run.curve.loss[0]) for run in started), default=float("-inf"))
         of = "".join(f" of {value}" for _, value in group)
         if hardest < easiest:
-            ranges.append(f"every batch size{of} reaches {sign * easiest:.4g} to {sign * hardest:.4g}")
+            ranges.append(f"every batch size{of} reaches {falls(easiest):.4g} to {falls(hardest):.4g}")
             wanted = [hardest + share * (easiest - hardest) for share in PROPOSED]
-            proposed += [sign * _rounded(value, hardest, easiest) for value in wanted]
+            proposed += [falls(_rounded(value, hardest, easiest)) for value in wanted]
         else:
             ranges.append(f"no value is reached by every batch size{of}")
     shown = ranges if len(ranges) <= SHOWN else [*ranges[:SHOWN], f"and {len(ranges) - SHOWN} more fits"]
-    what = f"holds curves of {runs.metric!r} and needs targets; {'; '.join(shown)}"
+    what = f"holds curves of {runs.goal.metric!r} and needs targets; {'; '.join(shown)}"
     if not proposed:
         return UserError(sheet.name, what, "choose one that most batch sizes reach: --targets VALUE")
     listed = ",".join(f"{value:g}" for value in list(dict.fromkeys(proposed))[: 2 * SHOWN])
@@ -75,8 +74,8 @@ def no_targets(sheet: Sheet, runs: Runs) -> UserError:
 
 def _cell(sheet: Sheet, cell: Sequence[Run], target: float) -> Iterator[Crossing]:
     """Crossings of runs that differ in their seed only."""
-    together, meeting = _together([run for run in cell if run.started and not run.diverged], target)
-    for run, steps in zip(together, meeting, strict=True):
+    together, shares = _together([run for run in cell if run.started and not run.diverged], target)
+    for run, steps in zip(together, shares, strict=True):
         point = min(int(run.curve.steps.searchsorted(steps)), len(run.rows) - 1)
         yield _crossing(sheet, run, point, steps, steps, steps)
     for run in cell:
@@ -102,9 +101,9 @@ def _together(runs: Sequence[Run], target: float) -> tuple[Sequence[Run], list[f
     for left_out in range(len(late) + 1):
         rest = [*late[left_out:], *(run for run, _ in met)]
         if max(run.curve.steps[0] for run in rest) <= min(run.curve.steps[-1] for run in rest):
-            meeting = meet([run.curve for run in rest], target, confirmed=False)
-            if meeting is not None:
-                return rest, meeting.runs.tolist()
+            crossing = crossing_of([run.curve for run in rest], target, confirmed=False)
+            if crossing is not None:
+                return rest, crossing.runs.tolist()
     return (), []
 
 
@@ -132,11 +131,12 @@ def _is_dense(run: Run, first: int) -> bool:
 def _between(run: Run, first: int, target: float) -> tuple[float, float, float]:
     """(steps, low, high) of a run that meets the target between a point and the one before it."""
     high = float(run.curve.steps[first])
-    if first == 0 or run.curve.loss[first - 1] <= target:
+    goal = run.curve.goal.falls(target)
+    if first == 0 or run.curve.loss[first - 1] <= goal:
         return high, EARLIEST * high, high
     low = float(run.curve.steps[first - 1])
     before, after = run.curve.loss[first - 1 : first + 1].tolist()
-    share = (before - target) / (before - after)
+    share = (before - goal) / (before - after)
     if low < EARLIEST * high:
         return max(low + share * (high - low), EARLIEST * high), EARLIEST * high, high
     return exp(log(low) + share * (log(high) - log(low))), low, high

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from bscrit.crossing import Group
 from bscrit.curve import Curve, Floats
 from bscrit.errors import UserError
-from bscrit.tables.columns import Columns, Direction, choose_metric, direction_of
+from bscrit.goal import Direction, Goal
+from bscrit.position import examples_at_one_size
+from bscrit.tables.columns import Columns, choose_metric, direction_of
 from bscrit.tables.keys import Codes, Keys, read_keys
 from bscrit.tables.numerals import Flags
 from bscrit.tables.rows import check_rates, left_out, read_status
@@ -26,7 +28,7 @@ class Run:
     """The curve of one run.
 
     Attributes:
-        curve: ascending in steps and finite; a metric that gets better upwards is negated.
+        curve: ascending in steps and finite.
         rows: (n,) position in the sheet of each point.
         batch_size, lr, group: runs that share these differ in their seed only.
         diverged: whether the metric ended as NaN or infinity.
@@ -48,7 +50,7 @@ class Run:
 
     def first(self, target: float) -> int | None:
         """Index of the first point after step 0 that meets the target."""
-        met = (self.curve.loss <= target) & (self.curve.steps > 0)
+        met = (self.curve.loss <= self.curve.goal.falls(target)) & (self.curve.steps > 0)
         return int(met.argmax()) if met.any() else None
 
 
@@ -57,14 +59,12 @@ class Runs:
     """All runs of a sheet.
 
     Attributes:
-        metric: name of the column.
-        sign: -1 for a metric that gets better upwards, which the curves hold negated.
+        goal: the metric, by the name of its column, and its direction.
         unit: what a batch size counts, "" where the source does not say.
     """
 
     runs: tuple[Run, ...]
-    metric: str
-    sign: float
+    goal: Goal
     unit: str
     notes: tuple[str, ...]
 
@@ -114,7 +114,7 @@ def read_runs(sheet: Sheet, columns: Columns, direction: Direction | None) -> Ru
         raise UserError(
             sheet.name, f"doesn't say whether {metric!r} gets better downwards or upwards", remedy
         )
-    sign = -1.0 if better == "up" else 1.0
+    goal = Goal(metric, better)
     keys = read_keys(sheet, columns, [metric], first_step=0)
     status = read_status(sheet, columns)
     values = keys.numbers[metric]
@@ -132,17 +132,17 @@ def read_runs(sheet: Sheet, columns: Columns, direction: Direction | None) -> Ru
     bounds = np.flatnonzero(np.diff(number)) + 1
     pieces = np.split(rows, bounds) if len(rows) else []
     pieces = [piece[~repeated[piece]] for piece in pieces]
-    runs = tuple(_run(keys, lr, sign * values.values, status, piece) for piece in pieces)
+    runs = tuple(_run(keys, lr, goal, values.values, status, piece) for piece in pieces)
     notes = (*notes, *keys.notes, *rate_notes, *left_out(sheet, failed, "of runs that failed"))
     if repeated.any():
         where = sheet.where(int(np.flatnonzero(repeated)[0]))
         notes += (f"{int(repeated.sum())} steps are logged twice, the later value holds (first: {where})",)
-    return Runs(runs, metric, sign, keys.unit, notes)
+    return Runs(runs, goal, keys.unit, notes)
 
 
-def _run(keys: Keys, lr: Floats, losses: Floats, status: NDArray[np.object_], rows: Codes) -> Run:
+def _run(keys: Keys, lr: Floats, goal: Goal, metric: Floats, status: NDArray[np.object_], rows: Codes) -> Run:
     """The finite part of a run, up to where it diverged."""
-    loss = losses[rows]
+    loss = goal.falls(metric[rows])
     finite = np.isfinite(loss)
     end = int(np.flatnonzero(finite)[-1]) + 1 if finite.any() else 0
     overflow = np.cumsum(finite) == 0  # of the first evaluations, before anything was learned
@@ -155,7 +155,9 @@ def _run(keys: Keys, lr: Floats, losses: Floats, status: NDArray[np.object_], ro
     first = rows[0]
     kept = rows[finite]
     steps = keys.steps[kept]
-    curve = Curve(steps, steps * keys.batch_size[first], losses[kept], np.zeros(len(kept)))
+    curve = Curve(
+        steps, examples_at_one_size(steps, keys.batch_size[first]), loss[finite], np.zeros(len(kept)), goal
+    )
     rate = float(lr[first])
     return Run(
         curve,
@@ -185,7 +187,8 @@ def _refuse_ramps(sheet: Sheet, columns: Columns, keys: Keys, rows: Codes) -> No
 
     noun, count = next(role for role in ("steps", "examples", "epochs") if role in columns.of), keys.steps
     if noun != "steps":
-        count, rows = keys.steps * keys.batch_size, rows[keys.run[rows] != ""]
+        count = examples_at_one_size(keys.steps, keys.batch_size)
+        rows = rows[keys.run[rows] != ""]
     if not len(rows):
         return
     run = _numbered(part[rows] for part in (keys.group, keys.seed, keys.run))

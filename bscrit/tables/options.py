@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bscrit.errors import UserError, nearest
-from bscrit.tables.columns import Direction
+from bscrit.goal import Direction
 
 
 def as_targets(wanted: Any) -> tuple[float, ...] | None:

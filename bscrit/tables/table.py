@@ -18,8 +18,9 @@ import numpy as np
 
 from bscrit.crossing import CrossingTable
 from bscrit.errors import UserError
+from bscrit.goal import Direction
 from bscrit.tables.cautions import budgets, parts_of_batches
-from bscrit.tables.columns import Columns, Direction, direction_of, recognise, require, tidy
+from bscrit.tables.columns import Columns, direction_of, recognise, require, tidy
 from bscrit.tables.crossings import crossings_of_runs, no_targets
 from bscrit.tables.curves import CROSSED, are_curves, read_runs, refuse_unknown_metric
 from bscrit.tables.exports import long_form

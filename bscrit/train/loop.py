@@ -179,12 +179,12 @@ class _Cohort:
         before, then = self.timed
         self.pace.trained(len(self.live), self.position.steps - before, seconds - then)
         self.timed = self.position.steps, seconds
-        losses = self._with_all(Lanes.evaluate)
-        for row, loss in zip(self.live, losses.tolist(), strict=True):
+        values = self._with_all(Lanes.evaluate)
+        for row, value in zip(self.live, values.tolist(), strict=True):
             lane = self.lanes[row]
-            lane.rows.add(self.position.steps, examples, loss, seconds)
+            lane.rows.add(self.position.steps, examples, value, seconds)
             line = curve_line(
-                self.position.steps, examples, loss, self.trial.batch_size, self._lr(lane), seconds
+                self.position.steps, examples, value, self.trial.batch_size, self._lr(lane), seconds
             )
             write(lane.curve_file, line, lane.paths.curve)
         if self.gauge is not None and self.gauge.how.losses:
@@ -285,7 +285,9 @@ class _Cohort:
             lane = self.lanes[row]
             losses = lane.rows.losses
             before = min(losses[:-1], default=inf)
-            passed = [asked for asked in gauge.how.losses if losses[-1] <= asked < before]
+            passed = [
+                asked for asked in gauge.how.losses if losses[-1] <= lane.trial.goal.falls(asked) < before
+            ]
             if not passed:
                 continue
             with self._timed():

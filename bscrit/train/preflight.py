@@ -32,7 +32,7 @@ def preflight(setup: Setup) -> Preflight:
     device = resolve_device(setup.device)
     if setup.execution == "compile":
         _compiles(device)
-    workload = load_workload(setup.use, setup.settings)
+    workload = load_workload(setup.use, setup.settings, setup.metric)
     try:
         return _facts(setup, workload, device)
     except UserError:
@@ -145,7 +145,7 @@ def _facts(setup: Setup, workload: Workload, device: str) -> Preflight:
         unit=workload.unit,
         examples=workload.examples,
         fingerprint=fingerprint(setup.use, workload),
-        untrained_loss=float(lanes.evaluate()[0]),
+        untrained_value=float(lanes.evaluate()[0]),
         parameters=sum(tensor[0].numel() for tensor in lanes.parameters.values()),
         splits=splits,
         backends=backends,

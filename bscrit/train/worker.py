@@ -64,15 +64,15 @@ def run(
     record = read_record(folders[0])
     assert record is not None, "the sweep begins a folder before it hands it over"
     trial, order = record.trial, record.order
-    workload = _prepared(trial.workload, trial.settings, order.device)
+    workload = _prepared(trial.workload, trial.settings, trial.goal.metric, order.device)
     facts = {"device": order.device, "dtype": trial.dtype, "unit": workload.unit, "versions": versions()}
     return train(folders, workload, facts, leave.is_set if leave else lambda: False, shard, pace)
 
 
-def _prepared(use: str, settings: Mapping[str, Any], device: str) -> Workload:
-    text = json.dumps([use, settings, device], sort_keys=True)
+def _prepared(use: str, settings: Mapping[str, Any], metric: str, device: str) -> Workload:
+    text = json.dumps([use, settings, metric, device], sort_keys=True)
     if text not in _workloads:
-        workload = load_workload(use, settings)
+        workload = load_workload(use, settings, metric)
         workload.prepare(device)
         _workloads[text] = workload
     return _workloads[text]
@@ -139,7 +139,7 @@ def _prepare(setup: Setup) -> None:
     """Load a workload and try it; what is wrong with it is for preflight to say."""
     with contextlib.suppress(Exception):
         device = resolve_device(setup.device)
-        warm_up(_prepared(setup.use, setup.settings, device), setup, device)
+        warm_up(_prepared(setup.use, setup.settings, setup.metric, device), setup, device)
 
 
 def _listen(lines: IO[str], handed: queue.Queue[str | None], leave: threading.Event) -> None:

@@ -49,7 +49,7 @@ def test_a_lane_that_meets_the_hardest_target_has_reached_it():
     assert found[0].reason == "loss 1 after 9.989 steps"
 
 
-def test_a_meeting_needs_its_overrun():
+def test_a_crossing_needs_its_overrun():
     assert statuses(judge(order(), [falling(20, 20)], [None])) == [None]
     assert statuses(judge(order(), [falling(20, 22)], [None])) == ["reached"]
 

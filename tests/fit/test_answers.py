@@ -114,7 +114,7 @@ class TestLaws:
             folder = tmp_path / f"n{n}"
             folder.mkdir()
             (folder / "preflight.json").write_text(
-                json.dumps(Preflight(parameters=n, examples=n * 20, untrained_loss=2.3).to_dict())
+                json.dumps(Preflight(parameters=n, examples=n * 20, untrained_value=2.3).to_dict())
             )
             fits.append(fit(n**0.5, source=str(folder)))
         assert ask(*fits, law="parameters").data["law"]["exponent"]["value"] == pytest.approx(0.5)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bscrit.crossing import Crossing, CrossingTable, meet
+from bscrit.crossing import Crossing, CrossingTable, crossing_of
 from bscrit.curve import Curve
 from bscrit.fit.crossings import Family, families, from_records
 from bscrit.fit.frontier import choose, rows_of
@@ -42,9 +42,9 @@ class TestRecords:
     def test_runs_share_the_crossing_of_their_mean(self):
         runs = [record(seed=seed, level=level) for seed, level in enumerate((0.9, 1.0, 1.1))]
         found = from_records(runs).crossings
-        meeting = meet([run.curve for run in runs], 0.1)
-        assert [crossing.steps for crossing in found] == pytest.approx(meeting.runs.tolist())
-        assert np.exp(np.mean(np.log([c.steps for c in found]))) == pytest.approx(meeting.steps)
+        crossing = crossing_of([run.curve for run in runs], 0.1)
+        assert [crossing.steps for crossing in found] == pytest.approx(crossing.runs.tolist())
+        assert np.exp(np.mean(np.log([c.steps for c in found]))) == pytest.approx(crossing.steps)
         assert {(c.lr, c.role, c.target, c.censored) for c in found} == {(0.1, "measure", 0.1, False)}
         assert [c.seed for c in found] == ["0", "1", "2"]
 

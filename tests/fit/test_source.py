@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from simulated import FACTS, Quadratic, make_spec, sweep
 
-from bscrit.curve import HEADER, curve_line
+from bscrit.curve import curve_header, curve_line
 from bscrit.errors import UserError
 from bscrit.files import write_json, write_text
 from bscrit.fit.source import fit
@@ -31,7 +31,7 @@ def write(folder: Path, records: list[Record], spec=SPEC) -> Path:
     """A results folder as a sweep leaves it."""
     (folder / "trials").mkdir(parents=True, exist_ok=True)
     write_text(folder / "spec.toml", spec.source.to_toml())
-    write_json(folder / "preflight.json", {**FACTS.to_dict(), "untrained_loss": 2.59, "unit": "image"})
+    write_json(folder / "preflight.json", {**FACTS.to_dict(), "untrained_value": 2.59, "unit": "image"})
     for record in records:
         trial = folder / "trials" / record.trial.name
         begin(trial, record.trial, record.order)
@@ -41,7 +41,7 @@ def write(folder: Path, records: list[Record], spec=SPEC) -> Path:
             curve_line(int(s), int(e), loss, record.trial.batch_size, record.trial.lr, 0.0)
             for s, e, loss in rows
         ]
-        (trial / "curve.csv").write_text(HEADER + "\n" + "".join(lines))
+        (trial / "curve.csv").write_text(curve_header() + "\n" + "".join(lines))
         if record.finished:
             end(trial, record.status, record.reason, {"steps": int(c.steps[-1])})
     return folder
@@ -151,7 +151,7 @@ def test_a_copy_of_a_trial_is_no_second_run(tmp_path, records):
         ("status.json", '{"schema": 3, "status": "reached", "facts": null}'),
         ("status.json", '{"schema": 3, "status": "lost", "reason": "", "facts": {}}'),
         ("status.json", "[" * 100_000),
-        ("curve.csv", HEADER + "\n" + "9" * 400 + ",1,0.1,4,0.1,0\n"),
+        ("curve.csv", curve_header() + "\n" + "9" * 400 + ",1,0.1,4,0.1,0\n"),
         ("noise.csv", "step,examples,metric,n_small,sq_small,n_big,sq_big\n" + "0,0,identity,4,1,4,1\n" * 9),
     ],
 )
@@ -216,7 +216,7 @@ def test_noise_is_read_and_corrected_for_the_size_of_the_data(tmp_path, records)
         rows = [noise_line(s, int(s * n), "identity", n / 4, small, n, big) for s in range(0, 3000, 5)]
         (folder / "trials" / record.trial.name / "noise.csv").write_text(NOISE_HEADER + "\n" + "".join(rows))
     for examples, scale in ((None, 50.0), (2048, 50 / (1 + 50 / 2048))):
-        facts = {**FACTS.to_dict(), "untrained_loss": 2.59, "examples": examples}
+        facts = {**FACTS.to_dict(), "untrained_value": 2.59, "examples": examples}
         write_json(folder / "preflight.json", facts)
         for found in fit(folder).fits:
             (one,) = found.noise

@@ -12,8 +12,7 @@ import pytest
 from plotted import make_noise, make_record
 
 from bscrit import results as module
-from bscrit.curve import HEADER as CURVE
-from bscrit.curve import curve_line
+from bscrit.curve import curve_header, curve_line
 from bscrit.errors import UserError
 from bscrit.files import write_json
 from bscrit.fit.command import Options
@@ -94,7 +93,7 @@ def results(tmp_path):
             begin(folder, made.trial, made.order)
             rows = zip(made.curve.steps, made.curve.examples, made.curve.loss, strict=True)
             lines = [curve_line(int(step), int(seen), loss, size, 0.1, 0.0) for step, seen, loss in rows]
-            (folder / "curve.csv").write_text("\n".join([CURVE, ""]) + "".join(lines))
+            (folder / "curve.csv").write_text("\n".join([curve_header(), ""]) + "".join(lines))
             (samples,) = made.noise.values()
             columns = (samples.n_small, samples.sq_small, samples.n_big, samples.sq_big)
             table = zip(samples.steps, *columns, strict=True)
@@ -103,7 +102,7 @@ def results(tmp_path):
             end(folder, "reached", "", {"steps": int(made.curve.steps[-1])})
     write_json(
         tmp_path / "results" / "preflight.json",
-        Preflight(unit="image", examples=640, untrained_loss=2.3).to_dict(),
+        Preflight(unit="image", examples=640, untrained_value=2.3).to_dict(),
     )
     return tmp_path / "results"
 

@@ -241,7 +241,7 @@ class TestReading:
 
 class TestFacts:
     def test_nothing_to_say(self):
-        assert check(spec(), Preflight(untrained_loss=2.0, examples=64)) == ([], [])
+        assert check(spec(), Preflight(untrained_value=2.0, examples=64)) == ([], [])
 
     @pytest.mark.parametrize(
         ("tables", "facts", "where", "what", "hint"),
@@ -255,7 +255,7 @@ class TestFacts:
             ),
             (
                 {},
-                {"untrained_loss": 0.5},
+                {"untrained_value": 0.5},
                 "[sweep] targets = [0.5, 0.1]",
                 "0.5 is met before training",
                 "below 0.5",
@@ -271,7 +271,7 @@ class TestFacts:
         ],
     )
     def test_errors(self, tables, facts, where, what, hint):
-        (error,), _ = check(spec(**tables), Preflight(**{"untrained_loss": 10.0, **facts}))
+        (error,), _ = check(spec(**tables), Preflight(**{"untrained_value": 10.0, **facts}))
         assert error.where == f"spec.toml {where}"
         assert what in error.what
         assert hint in error.remedy
@@ -290,14 +290,14 @@ class TestFacts:
     )
     def test_errors_where_the_sweep_chooses_its_batch_sizes(self, compute, facts, where, what):
         chosen = spec(sweep={"batch_sizes": "auto"}, compute=compute, noise={"source": "none"})
-        (error,), _ = check(chosen, Preflight(**{"untrained_loss": 10.0, **facts}))
+        (error,), _ = check(chosen, Preflight(**{"untrained_value": 10.0, **facts}))
         assert error.where == f"spec.toml {where}"
         assert what in error.what
 
     def test_an_error_in_what_was_set_names_the_command_line(self, tmp_path):
         path = TestReading().write(tmp_path)
         (error,), _ = check(
-            read_spec(path, ["sweep.batch_sizes=[4,8,999]"]), Preflight(untrained_loss=10.0, examples=64)
+            read_spec(path, ["sweep.batch_sizes=[4,8,999]"]), Preflight(untrained_value=10.0, examples=64)
         )
         assert error.where == "--set sweep.batch_sizes=[4, 8, 999]"
 
@@ -311,7 +311,7 @@ class TestFacts:
         ],
     )
     def test_warnings(self, tables, facts, warning):
-        errors, (found,) = check(spec(**tables), Preflight(**{"untrained_loss": 10.0, **facts}))
+        errors, (found,) = check(spec(**tables), Preflight(**{"untrained_value": 10.0, **facts}))
         assert errors == []
         assert warning in found
 

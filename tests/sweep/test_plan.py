@@ -8,7 +8,7 @@ import pytest
 from planned import BRITTLE, GRID, PROBLEM, RULE, SIZES, spec
 from simulated import FACTS, sweep, train
 
-from bscrit.crossing import meet
+from bscrit.crossing import crossing_of
 from bscrit.curve import Curve
 from bscrit.order import Order
 from bscrit.record import Record
@@ -65,7 +65,7 @@ def test_every_batch_size_is_measured_at_each_target(finished):
                 if record.role == "measure" and record.trial.batch_size == size:
                     groups.setdefault(record.trial.lr, []).append(record.curve)
             assert {len(curves) for curves in groups.values()} == {3}
-            assert any(meet(curves, target) for curves in groups.values())
+            assert any(crossing_of(curves, target) for curves in groups.values())
 
 
 @pytest.mark.parametrize("new", [1, 32, 1024])

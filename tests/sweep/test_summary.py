@@ -34,7 +34,7 @@ def test_every_batch_size_has_its_row(records):
         here = [record for record in records if record.trial.batch_size == size]
         assert line.split()[:2] == [str(size), str(len(here))]
         for target in (0.5, 0.2):
-            rate, steps = best(here, target)
+            rate, steps, _ = best(here, target)
             assert f"{steps:.4g} at rate {rate:.3g}" in line
     assert "results/x" in lines[-1]
 
@@ -62,7 +62,7 @@ def test_the_cost_is_set_against_the_winning_runs(records):
     assert trained == sum(record.examples for record in records)
     measured = [r for r in records if r.role == "measure" and r.order.targets[-1] == 0.2]
     groups = [[r for r in measured if r.trial.batch_size == size] for size in (4, 64)]
-    assert winning >= sum(best(group, 0.2)[1] * group[0].trial.batch_size * 2 for group in groups)
+    assert winning >= sum(best(group, 0.2)[2] * 2 for group in groups)
     assert 1 < trained / winning < 10
     assert f"= {trained / winning:.2f}" in told(records)
 
@@ -82,7 +82,7 @@ def test_a_missing_point_tells_the_lowest_loss_seen(records):
     (point,) = missing(of(records, harder))
     lowest = min(float(record.curve.loss.min()) for record in records if record.status != "diverged")
     assert point.target == 1e-9
-    assert point.lowest <= lowest
+    assert point.best <= lowest
     assert "batch size 4, 64" in str(point)
 
 

@@ -16,11 +16,12 @@ from inprocess import small_spec
 from simulated import FACTS, Quadratic, make_spec, sweep
 
 from bscrit.paths import ResultsPaths
+from bscrit.position import Position
 from bscrit.record import Record
 from bscrit.results import Results
 from bscrit.sweep import view as module
 from bscrit.sweep.plan import plan
-from bscrit.sweep.progress import best, last_step, rows, seconds_left
+from bscrit.sweep.progress import best, last_position, rows, seconds_left
 from bscrit.sweep.view import Live, Plain, choose_view
 
 SPEC = make_spec(batch_sizes=[4, 64], targets=[0.5, 0.2], seeds=2, max_steps=2000)
@@ -56,7 +57,7 @@ def test_lines_say_what_begins_and_what_came_of_it(records):
         "a word",
         "batch size 4 search: 7 rates from 0.00156 to 6.4",
     ]
-    rate, steps = best(ended, 0.2)
+    rate, steps, _ = best(ended, 0.2)
     assert f"; rate {rate:.3g} needs {steps:.4g} steps to 0.2" in lines(stream)[2]
 
 
@@ -94,19 +95,19 @@ def test_rows_tell_phases(records, tmp_path):
     assert done[0].best == best([r for r in records if r.trial.batch_size == 4], 0.2)
 
 
-def test_the_step_of_a_running_lane_is_read_from_the_end_of_its_curve(tmp_path):
+def test_the_position_of_a_running_lane_is_read_from_the_end_of_its_curve(tmp_path):
     cohort = plan(SPEC, FACTS, [])[0]
     for trial, step in zip(cohort.trials[:2], (7, 9), strict=True):
         paths = ResultsPaths(tmp_path).trial(trial.name)
         paths.folder.mkdir(parents=True)
-        text = "step,examples,loss\n" + "".join(f"{k},0,1\n" for k in range(step + 1)) + "1"
+        text = "step,examples,loss\n" + "".join(f"{k},{4 * k},1\n" for k in range(step + 1)) + "1"
         paths.curve.write_text(text)
-    assert last_step(ResultsPaths(tmp_path).trial(cohort.trials[0].name).curve) == 7
-    assert last_step(tmp_path / "missing.csv") == 0
+    assert last_position(ResultsPaths(tmp_path).trial(cohort.trials[0].name).curve) == Position(7, 28)
+    assert last_position(tmp_path / "missing.csv") == Position()
     (tmp_path / "short.csv").write_text("step\n")
-    assert last_step(tmp_path / "short.csv") == 0
+    assert last_position(tmp_path / "short.csv") == Position()
     (row, _) = rows([4, 64], 0.2, 2, [cohort], of(folder=tmp_path))
-    assert row.step == 9
+    assert (row.step, row.examples) == (9, 64)
     ResultsPaths(tmp_path).trial(cohort.trials[1].name).status.write_text("{}")
     (row, _) = rows([4, 64], 0.2, 2, [cohort], of(folder=tmp_path))
     assert (row.step, row.lanes) == (7, 6)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bscrit.crossing import CrossingTable, meet
+from bscrit.crossing import CrossingTable, crossing_of
 from bscrit.curve import Curve
 from bscrit.errors import UserError
 from bscrit.tables.table import read_table
@@ -93,7 +93,7 @@ def test_a_dense_log_follows_the_convention_of_the_package() -> None:
     table = read_table(dense(), targets=[2.0])
     for size in (16, 256):
         curves = [Curve(*(smooth(size, seed)[i].astype(float) for i in (0, 0, 1, 0))) for seed in range(3)]
-        expected = meet(curves, 2.0, confirmed=False)
+        expected = crossing_of(curves, 2.0, confirmed=False)
         assert expected is not None
         found = [crossing for crossing in table.crossings if crossing.batch_size == size]
         assert [crossing.steps for crossing in found] == pytest.approx(list(expected.runs))

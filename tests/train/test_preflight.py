@@ -48,7 +48,7 @@ def own(tmp_path, monkeypatch):
 
 def test_facts_of_a_workload_with_a_known_start():
     facts = preflight(setup(settings={"dimensions": 100}))
-    assert facts.untrained_loss == pytest.approx(2.5936887588, rel=1e-6)
+    assert facts.untrained_value == pytest.approx(2.5936887588, rel=1e-6)
     assert (facts.unit, facts.examples, facts.parameters, facts.splits) == ("example", None, 100, False)
     assert set(facts.backends) == {1, 4, 16}
     assert facts.problems == ()
@@ -90,7 +90,7 @@ def test_losses_that_are_no_sum_over_examples_are_found_out(own):
 
 
 def test_evaluation_may_return_a_plain_number(own):
-    assert own(evaluate="loss = float(loss)").untrained_loss == pytest.approx(own().untrained_loss)
+    assert own(evaluate="loss = float(loss)").untrained_value == pytest.approx(own().untrained_value)
 
 
 @pytest.mark.parametrize(

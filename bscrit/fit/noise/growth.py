@@ -76,7 +76,8 @@ def growth(several: Sequence[Runs]) -> Growth | None:
 
 def _points(runs: Runs) -> list[_Point]:
     """Each resolved window whose loss is known, positive, and much the same at its samples."""
-    curves = [finite for curve in runs.curves if len(finite := curve.finite())]
+    falling = [curve for curve in runs.curves if curve.goal.direction == "down"]
+    curves = [finite for curve in falling if len(finite := curve.finite())]
     points = []
     for window in windows(runs) if curves else ():
         if window.high <= ALWAYS[0] * runs.steps:
