@@ -15,7 +15,6 @@ from bscrit.errors import UserError
 from bscrit.files import explaining
 from bscrit.order import Cohort
 from bscrit.paths import ResultsPaths, TrialPaths
-from bscrit.preflight import Preflight
 from bscrit.record import Record, begin, end, read_record
 from bscrit.request import Failed, Train, take_answer, write_request
 from bscrit.results import Results, read_records
@@ -58,15 +57,15 @@ def drive(spec: Spec, out: Path, view: View) -> Outcome:
     with explaining(out):
         ResultsPaths(out).trials.mkdir(parents=True, exist_ok=True)
     with locked(out, view) as lock, interruptible() as interrupted:
-        facts = earlier_facts(spec, out)
-        if facts is not None and not plan(spec, facts, records := read_records(out)):
+        facts, records = earlier_facts(spec, out), tuple(read_records(out))
+        if facts is not None and not plan(spec, facts, records):
             # Nothing is left to train: no worker need start.
-            return Outcome(Results(out, tuple(records), spec, facts))
+            return Outcome(Results(out, records, spec, facts))
         with executor_of(spec, out, lock) as executor:
             facts = inspect(spec, out, executor, view, interrupted)
             if facts is None:
-                return Outcome(Results(out, tuple(read_records(out)), spec), interrupted=interrupted())
-            return _Drive(spec, out, facts, executor, view).run(interrupted)
+                return Outcome(Results(out, records, spec), interrupted=interrupted())
+            return _Drive(spec, Results(out, records, spec, facts), executor, view).run(interrupted)
 
 
 class _Drive:
@@ -78,10 +77,10 @@ class _Drive:
         failures: how often each trial failed in this run of the sweep.
     """
 
-    def __init__(self, spec: Spec, out: Path, facts: Preflight, executor: Executor, view: View) -> None:
-        self.spec, self.out, self.facts, self.executor, self.view = spec, out, facts, executor, view
-        self.paths = ResultsPaths(out)
-        self.records = {record.trial.name: record for record in read_records(out)}
+    def __init__(self, spec: Spec, results: Results, executor: Executor, view: View) -> None:
+        self.spec, self.facts, self.executor, self.view = spec, results.preflight, executor, view
+        self.paths = ResultsPaths(results.folder)
+        self.records = {record.trial.name: record for record in results.records}
         self.running: dict[str, tuple[Path, Cohort]] = {}
         self.failures: Counter[str] = Counter()
         self.outcome = Outcome(self._results())
@@ -104,7 +103,7 @@ class _Drive:
         return self.outcome
 
     def _results(self) -> Results:
-        return Results(self.out, tuple(self.records.values()), self.spec, self.facts)
+        return Results(self.paths.root, tuple(self.records.values()), self.spec, self.facts)
 
     def _plan(self) -> list[Cohort]:
         """Cohorts that may begin now; this depends on records alone, and they change by answers alone."""

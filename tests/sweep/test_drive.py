@@ -8,6 +8,7 @@ import signal
 import pytest
 from inprocess import InProcess, Silent, offer, on, small_spec
 
+from bscrit import results
 from bscrit.errors import UserError, UserErrors
 from bscrit.paths import ResultsPaths
 from bscrit.record import read_record
@@ -50,6 +51,18 @@ KILLED = Failed("worker", "the worker was killed by SIGKILL, likely for lack of 
 
 def folders_of(request):
     return [folder.name for folder in request.folders] if isinstance(request, Train) else []
+
+
+def test_what_was_there_is_read_once(run, monkeypatch):
+    before, _ = run()
+    folders = []
+    read_record = results.read_record
+    monkeypatch.setattr(
+        results, "read_record", lambda folder: folders.append(folder.name) or read_record(folder)
+    )
+    more, _ = run(small_spec(sweep={"seeds": 3}))
+    assert len(more.results.records) > len(before.results.records)
+    assert sorted(folders) == sorted(told(before))
 
 
 def test_a_sweep_leaves_its_spec_its_facts_and_finished_trials(run, tmp_path):
