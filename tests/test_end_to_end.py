@@ -168,7 +168,7 @@ def test_two_sweeps_at_once_in_one_folder(spec, tmp_path, undisturbed):
 
 def test_a_workload_that_raises_is_a_row_for_each_trial_with_its_log(tmp_path):
     spec = write_spec(
-        tmp_path / "own", batch="if step == 3 and size == 8: raise ZeroDivisionError('in my code')"
+        tmp_path / "own", batch="if start == 24 and size == 8: raise ZeroDivisionError('in my code')"
     )
     code, out, err = run(spec, tmp_path / "out")
     assert code == 1
