@@ -36,9 +36,9 @@ class Forked(Local):
         self.requests += job.parts.values()
         super()._hand(file, job)
 
-    def cancel(self, handle):
-        self.left.append(handle)
-        super().cancel(handle)
+    def _leave(self, job):
+        self.left.append(job)
+        super()._leave(job)
 
 
 class _Process:

@@ -269,14 +269,14 @@ def test_the_command_sweeps_reports_and_has_nothing_left_to_do(tmp_path, monkeyp
     outcome = drive(spec, tmp_path / "out", Silent())
     sizes = sizes_of(outcome.results.records)
     assert set(outcome.results.preflight.backends) == {2, 8, 32, 128, 512} & set(spec.candidates())
-    assert "no batch size is added: " in summary(spec, outcome, tmp_path)
+    assert "no batch size is added: " in summary(outcome)
     report = fit(tmp_path / "out")
     assert [point.batch_size for point in report.fits[-1].points] == sizes
     if examples is None:
         assert not any("not complete" in note for note in report.notes)
     again = drive(spec, tmp_path / "out", Silent())
     assert again.new == set()
-    assert sizes_of(again.records) == sizes
+    assert sizes_of(again.results.records) == sizes
 
 
 def test_a_dry_run_says_what_auto_means_and_the_most_it_can_cost(tmp_path, monkeypatch, capsys):

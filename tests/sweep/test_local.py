@@ -13,7 +13,7 @@ import pytest
 from bscrit.order import Order
 from bscrit.preflight import Preflight
 from bscrit.record import begin
-from bscrit.request import Failed, Inspect, Setup, Train, take_answer, write_request
+from bscrit.request import Done, Failed, Inspect, Setup, Train, take_answer, write_request
 from bscrit.sweep.executors import Compute, local, warm
 from bscrit.sweep.executors.local import Local, worker_count
 from bscrit.sweep.executors.warm import explain_exit, own_device
@@ -285,6 +285,17 @@ def test_one_that_is_cancelled_leaves_alone(start):
     assert (first, second) == (one, other)
     assert not take_answer(Path(one)).ended
     assert pid_of(take_answer(Path(other))) in pids
+
+
+def test_what_is_cancelled_before_it_began_never_begins(start, tmp_path):
+    executor = start()
+    handle = ask(executor, f"open({str(tmp_path / 'ran')!r}, 'w')")
+    executor.cancel(handle)
+    assert wait_for(executor) == [handle]
+    assert take_answer(Path(handle)) == Done(ended=False)
+    assert answer(executor).ended
+    assert not (tmp_path / "ran").exists()
+    assert executor.slots == 1
 
 
 def _both(executor):

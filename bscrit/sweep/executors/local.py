@@ -67,6 +67,7 @@ class Local:
         self._compute = compute
         self._workers = [start(compute, place) for place in range(worker_count(compute))]
         self._submitted: list[Path] = []
+        self._cancelled: list[str] = []
         self._jobs: dict[Path, _Job] = {}
         self._paces = Paces()
         self._former: dict[tuple[str, ...], Shards] = {}
@@ -87,7 +88,7 @@ class Local:
         # What a worker started may hold its output open when it is dead.
         dead = [output for output in set(open_ones) - ready if open_ones[output].process.poll() is not None]
         ready |= set(select.select(dead, [], [], 0)[0])
-        finished = []
+        finished, self._cancelled = self._cancelled, []
         for output in [*ready, *(output for output in dead if output not in ready)]:
             worker = open_ones[output]
             for part in worker.read() if output in ready else worker.died():
@@ -95,11 +96,13 @@ class Local:
         return finished
 
     def cancel(self, handle: str) -> None:
-        self._begin()
-        parts = self._jobs[Path(handle)].parts
-        for worker in self._workers:
-            if parts.keys() & worker.handed.keys():
-                worker.leave()
+        file = Path(handle)
+        if file in self._submitted:
+            self._submitted.remove(file)
+            write_answer(file, Done(ended=False))
+            self._cancelled.append(handle)
+        else:
+            self._leave(self._jobs[file])
 
     def close(self) -> None:
         for worker in self._workers:
@@ -156,6 +159,12 @@ class Local:
                 prepare = Prepare(setup)
                 worker.hand(write_request(requests, prepare), prepare)
 
+    def _leave(self, job: _Job) -> None:
+        """Have the workers of a request leave."""
+        for worker in self._workers:
+            if job.parts.keys() & worker.handed.keys():
+                worker.leave()
+
     def _take(self, worker: Warm, part: Path) -> list[str]:
         """Take in the answer to a part; the handle of its request, where no part is left."""
         file = next((file for file, job in self._jobs.items() if part in job.parts), None)
@@ -180,7 +189,7 @@ class Local:
         if job.parts:
             if not (job.left or ended):
                 job.left = True
-                self.cancel(str(file))
+                self._leave(job)
             return []
         del self._jobs[file]
         self._paces.waited([done.waits for done in job.done])
