@@ -174,8 +174,8 @@ def test_a_workload_that_raises_is_a_row_for_each_trial_with_its_log(tmp_path):
     assert code == 1
     rows = [line for line in out.splitlines() if line.startswith("failed: ")]
     assert rows
-    assert all("batch size 8, rate " in row and "ZeroDivisionError: in my code" in row for row in rows)
-    log = Path(rows[0].rpartition("(log: ")[2].rstrip(")"))
+    assert all("batch size 8: ZeroDivisionError: in my code (rate " in row for row in rows)
+    log = Path(rows[0].rpartition(", log ")[2].rstrip(")"))
     assert "raise ZeroDivisionError('in my code')" in log.read_text()
     assert "missing: " in err
     assert "hint: mend what failed; the same command tries it again" in err
