@@ -35,14 +35,18 @@ def begun(root: Path, order: Order = ORDER, batch_size: int = 4, **trial) -> lis
 
 
 def told(folders):
-    """What must be the same however a cohort came to its end: all but the time that it took."""
+    """What must be the same however a cohort came to its end: all but the time and the replays that it took."""
     found = []
     for folder in folders:
         record = read_record(folder)
         columns = (record.curve.steps, record.curve.examples, record.curve.loss)
         noise = [c for one in record.noise.values() for c in (one.steps, one.sq_small, one.sq_big)]
         noise += [c for one in record.frozen for c in (one.block_examples, one.sq_small, one.dot)]
-        facts = {key: value for key, value in record.facts.items() if "seconds" not in key}
+        facts = {
+            key: value
+            for key, value in record.facts.items()
+            if "seconds" not in key and "replayed" not in key
+        }
         curves = [column.tobytes() for column in (*columns, *noise)]
         found.append((record.trial.lr, record.trial.seed, record.status, record.reason, facts, curves))
     return found

@@ -66,7 +66,7 @@ class Replay:
         rounding: by what results may differ where they need not have the same bits.
 
     Attributes:
-        steps, replayed: calls of the kind "step" so far, and how many of them were replayed.
+        counts: calls of the kind "step" so far, and how many of them were replayed.
         refused: why functions are not replayed, by kind.
     """
 
@@ -78,7 +78,7 @@ class Replay:
         self._compiles = compiles
         self._rounding = rounding
         self._recorded: dict[Hashable, _Recorded] = {}
-        self.steps = self.replayed = 0
+        self.counts = 0, 0
         self.refused: dict[Kind, str] = {}
 
     def __call__(
@@ -103,11 +103,13 @@ class Replay:
         if recorded is None:
             recorded = self._begun(key)
         call = _Call(function, module, inputs.tensors, batch, settings, seeding)
-        self.steps += kind == "step"
-        if recorded.serves(module):
-            if _unchanged(recorded.attributes, self._attributes()):
-                self.replayed += kind == "step"
-                return recorded.replay(call.flat(), seeding)
+        serves = recorded.serves(module)
+        unchanged = serves and _unchanged(recorded.attributes, self._attributes())
+        if kind == "step":
+            self.counts = self.counts[0] + 1, self.counts[1] + unchanged
+        if unchanged:
+            return recorded.replay(call.flat(), seeding)
+        if serves:
             recorded.forget()
             if recorded.moves > MOST_MOVES:
                 self._refuse(recorded, kind, "attributes of the workload change all the time")
@@ -129,6 +131,15 @@ class Replay:
         else:
             self._refuse(recorded, kind, "a call changes attributes or random numbers")
         return results
+
+    def facts(self, before: tuple[int, int]) -> dict[str, Any]:
+        """For a record: the share of steps since `before` that was replayed, and why something was not."""
+        steps, replayed = (now - then for now, then in zip(self.counts, before, strict=True))
+        reasons = "; ".join(f"{kind}: {reason}" for kind, reason in self.refused.items())
+        return {
+            "replayed": round(replayed / max(steps, 1), 3),
+            **({"not_replayed": reasons} if reasons else {}),
+        }
 
     def _begun(self, key: Hashable) -> _Recorded:
         while len(self._recorded) >= MOST_RECORDINGS:

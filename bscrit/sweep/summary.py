@@ -50,6 +50,7 @@ def summary(outcome: Outcome) -> str:
         )
     lines += _clipped(records)
     lines += _noise(spec.goal, records)
+    lines += _not_replayed(records)
     lines += [
         f"failed: batch size {record.trial.batch_size}: {failure(record)}"
         for record in records
@@ -148,6 +149,14 @@ def _clipped(records: Sequence[Record]) -> list[str]:
         f"clip: most updates of a run were clipped at batch size {listed}; their length was that of clip, whatever "
         "the gradient's"
     ]
+
+
+def _not_replayed(records: Sequence[Record]) -> list[str]:
+    """Why calls of a replayable workload stayed ordinary, in one line."""
+    reasons = dict.fromkeys(
+        str(record.facts["not_replayed"]) for record in records if "not_replayed" in record.facts
+    )
+    return [f"not replayed, and so slower: {'; '.join(reasons)}"] if reasons else []
 
 
 def _noise(goal: Goal, records: Sequence[Record]) -> list[str]:

@@ -331,6 +331,7 @@ class _Cohort:
             "seconds": round(self._elapsed(), 3),
             "noise_seconds": round(self.noise_seconds, 3),
             "backend": self.stack.backend,
+            **self.stack.replay_facts(),
             "micro_batch": self.stack.micro_batch or self.trial.batch_size,
         }
 

@@ -2,6 +2,7 @@
 
 import random
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -12,16 +13,20 @@ from torch.utils.checkpoint import checkpoint
 
 from bscrit.engine.lanes import Lanes
 from bscrit.engine.replay import (
+    AGAIN,
+    ENOUGH,
     MOST_MOVES,
     MOST_RECORDINGS,
     OFTEN,
     Inputs,
     Replay,
+    _same,
     form,
     layout,
     replay_of,
     replayable,
 )
+from bscrit.engine.workload import Workload
 
 NEVER = float("inf")
 BACKENDS = ("vmap", "loop")
@@ -457,3 +462,110 @@ def test_on_a_gpu_to_rounding(backend):
         found.step(8 * step, 1.0)
         expected.step(8 * step, 1.0)
     np.testing.assert_allclose(found.evaluate(), expected.evaluate(), rtol=1e-4)
+
+
+class Unrecordable(Workload):
+    """Honest losses, of their arguments alone, that read values below the dispatcher."""
+
+    replayable = True
+    unit = "image"
+
+    def __init__(self, name):
+        self.name, self.inner = name, Regression(mlp)
+        self.held_out = self.inner.held_out
+
+    def model(self, seed):
+        return self.inner.model(seed)
+
+    def batch(self, seed, start, size):
+        return self.inner.batch(seed, start, size)
+
+    def evaluate(self, model):
+        return self.inner.evaluate(model)
+
+    def losses(self, model, batch):
+        return self.inner.losses(model, batch) * BELOW[self.name](batch["x"])
+
+
+def read_elsewhere(x):
+    with ThreadPoolExecutor(1) as reader:
+        return reader.submit(lambda: float(x.std())).result()
+
+
+BELOW = {
+    "tensor_split": lambda x: x.flatten().tensor_split((x > 0).sum().reshape(1))[0].std(),
+    "apply_": lambda x: x.detach().clone().apply_(lambda value: value * value).mean(),
+    "dlpack": lambda x: float(np.from_dlpack(x.detach()).std()),
+    "numpy": lambda x: float(x.detach().numpy().std()),
+    "another thread": read_elsewhere,
+    "cond": lambda x: torch.cond(x.mean() > 0, lambda x: x.std(), lambda x: 2 * x.std(), (x,)),
+}
+
+
+@pytest.mark.parametrize("name", BELOW)
+def test_losses_that_read_values_below_the_dispatcher_train_right(name):
+    workload = Unrecordable(name)
+    found = trained(workload, "loop", replay_of(workload, "float32", "cpu"), steps=OFTEN // 3 + 6)
+    assert_same(found, trained(workload, "loop", Replay(workload, NEVER), steps=OFTEN // 3 + 6))
+    facts = found.replay_facts()
+    assert facts["replayed"] == 0
+    assert facts["not_replayed"].startswith("step: ")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_another_divisor_is_another_recording(backend):
+    workload = regression("mlp")
+    lanes = Lanes(
+        workload, seeds=[0, 1], lrs=[0.1, 0.2], batch_size=8, optimizer={"use": "sgd"}, backend=backend,
+        replay=Replay(workload, often=1),
+    )  # fmt: skip
+    batches = lanes.batches(0)
+    for _ in range(5):
+        whole = lanes.mean_gradients(batches, 8, 0)
+    for gradient, half in zip(whole, lanes.mean_gradients(batches, 16, 0), strict=True):
+        assert torch.equal(gradient / 2, half)
+    assert "gradients" in replayed(lanes._replay)
+
+
+def test_the_share_of_replayed_steps_is_counted_and_a_recording_is_proved_again_at_growing_intervals():
+    replay, module, inputs = Replay(regression("mlp"), often=1), nn.Identity(), Inputs({"x": torch.ones(9)})
+    factor, ordinary = [2.0], []
+
+    def function(_, tensors, __):
+        ordinary.append(1)
+        return [tensors["x"] * factor[0]]
+
+    def ordinary_calls(steps):
+        del ordinary[:]
+        for _ in range(steps):
+            replay("step", function, module, inputs)
+        return len(ordinary)
+
+    # One call is counted, one is recorded (which is a call more), one proves, and one is replayed.
+    assert ordinary_calls(4) == 4
+    assert replay.facts((0, 0)) == {"replayed": 0.25}
+    assert ordinary_calls(AGAIN) == 1
+    assert ordinary_calls(4 * AGAIN) == 1
+    factor[0] = 3.0
+    assert ordinary_calls(20 * AGAIN) > 1
+    assert replay("step", function, module, inputs)[0].tolist() == [3.0] * 9
+    assert "other results" in replay.facts((0, 0))["not_replayed"]
+
+
+def test_few_numbers_must_agree_more_than_once():
+    replay, module, inputs = Replay(regression("mlp"), often=0), nn.Identity(), Inputs({"x": torch.ones(1)})
+    calls = []
+
+    def function(_, tensors, __):
+        calls.append(1)
+        return [tensors["x"] * (2.0 if len(calls) < ENOUGH else 3.0)]
+
+    results = [replay("step", function, module, inputs)[0].item() for _ in range(2 * ENOUGH)]
+    assert results == [2.0] * (ENOUGH - 2) + [3.0] * (ENOUGH + 2)
+
+
+@pytest.mark.parametrize(("off", "same"), [(1e-6, True), (5e-4, False)])
+def test_small_entries_are_compared_on_their_own_scale(off, same):
+    expected = torch.tensor([1.0, 1e-1])
+    assert _same([expected + torch.tensor([0.0, off])], [expected], allowed=1e-3) == same
+    assert not _same([expected + torch.tensor([0.0, 1e-6])], [expected], allowed=0.0)

@@ -57,6 +57,12 @@ def test_trials_of_another_spec_are_named_and_left_out(records):
     assert f"{len(records) - here} other trials lie in this folder" in text
 
 
+def test_what_was_not_replayed_is_said_once(records):
+    refused = [replace(record, facts={**record.facts, "not_replayed": "step: no"}) for record in records]
+    assert told(refused).count("not replayed, and so slower: step: no") == 1
+    assert "not replayed" not in told(records)
+
+
 def test_the_cost_is_set_against_the_winning_runs(records):
     trained, winning = cost(SPEC, records)
     assert trained == sum(record.examples for record in records)
