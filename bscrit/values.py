@@ -38,6 +38,15 @@ def refuse(what: str, remedy: str = "") -> NoReturn:
     raise PydanticCustomError("refused", "{what}", {"what": what, "remedy": remedy})
 
 
+def each_once(values: tuple[Any, ...], name: str) -> tuple[Any, ...]:
+    """The values themselves; refuses none at all, and the same one twice."""
+    if not values:
+        refuse("is empty", f"name at least one {name}")
+    if twice := [value for value in values if values.count(value) > 1]:
+        refuse(f"holds {twice[0]} twice", f"name each {name} once")
+    return values
+
+
 @dataclass(frozen=True)
 class Real:
     """A finite number within a range; an open end is not in the range."""
@@ -80,8 +89,8 @@ class Real:
         low = "exclusiveMinimum" if self.open_low else "minimum"
         high = "exclusiveMaximum" if self.open_high else "maximum"
         limits = {low: self.low, high: self.high}
-        known = {key: value for key, value in limits.items() if value is not None}
-        return {"type": ["number", "string"], **known, "pattern": _NUMERAL}
+        bounds = {key: value for key, value in limits.items() if value is not None}
+        return {"type": ["number", "string"], **bounds, "pattern": _NUMERAL}
 
     def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(self.read)

@@ -26,7 +26,7 @@ ALLOWED = {
     "workloads": {"engine.workload", "engine.seeding", "engine.streams", "nouns"},
     "nouns": {"nouns"},
 }
-"""What each floor may import, besides itself; the nouns are the top-level modules and the spec."""
+"""What each floor may import, besides itself; the nouns are the top-level modules, the recipe and the spec."""
 
 
 def floor(module: str) -> str:
@@ -170,17 +170,16 @@ def test_the_check_lets_pass_what_is_allowed(module, source):
 
 def test_every_folder_has_its_floor():
     folders = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
-    assert folders - {"spec"} <= set(ALLOWED), "a new folder needs its arrows in ALLOWED and in DESIGN"
+    assert folders - {"recipe", "spec"} <= set(ALLOWED), (
+        "a new folder needs its arrows in ALLOWED and in DESIGN"
+    )
     assert "torch" not in sys.stdlib_module_names
-
-
-KNOWN_CIRCLES = {frozenset({"bscrit.spec", "bscrit.spec.checks"})}
 
 
 def test_no_modules_import_each_other():
     sources = {module.removesuffix(".__init__"): file.read_text("utf-8") for module, file in modules()}
     assert len(sources) > 50
-    assert circles(sources) == KNOWN_CIRCLES
+    assert not circles(sources)
 
 
 @pytest.mark.parametrize(

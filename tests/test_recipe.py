@@ -7,7 +7,9 @@ import sys
 import pytest
 
 from bscrit.position import Position
-from bscrit.recipe import OPTIMIZERS, SCHEDULES, Recipe
+from bscrit.recipe import Recipe
+from bscrit.recipe.optimizers import OPTIMIZERS
+from bscrit.recipe.schedules import SCHEDULES
 
 SGD, ADAM = {"use": "sgd"}, {"use": "adam"}
 

@@ -1,21 +1,18 @@
-"""What no single table can tell: values at each batch size, budgets, and the facts of the workload."""
+"""Checks that need more than one table: values at each batch size, budgets, and the facts of the workload."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from bscrit.errors import UserError
 from bscrit.preflight import Preflight
+from bscrit.spec.spec import Spec
 from bscrit.words import counted, plural
-
-if TYPE_CHECKING:
-    from bscrit.spec import Spec
 
 
 def check(spec: Spec, preflight: Preflight) -> tuple[list[UserError], list[str]]:
-    """Errors and warnings that need what a worker found out about the workload."""
+    """Errors and warnings that need a worker's facts about the workload."""
     return list(_facts_errors(spec, preflight)), list(_warnings(spec, preflight))
 
 
@@ -43,7 +40,7 @@ def _auto_errors(spec: Spec) -> Iterator[UserError]:
     if few < FEWEST:
         yield UserError(
             source.where("sweep", "max_examples"),
-            f"leaves {few or 'no'} batch size{'s' * (few != 1)} to choose from, fewer than {FEWEST}",
+            f"leaves {counted(few, 'batch size')} to choose from, fewer than {FEWEST}",
             "raise it, shorten the warm-up, or list the batch sizes",
         )
     total = sweep.max_total_examples
@@ -118,13 +115,19 @@ def _facts_errors(spec: Spec, facts: Preflight) -> Iterator[UserError]:
     if not math.isfinite(facts.untrained_value):
         what = f"can't be trained: its evaluation before training is {facts.untrained_value}"
         yield UserError(source.where("workload", "use"), what, "correct the model, its data or `evaluate`")
-    met = [f"{target:g}" for target in sweep.targets if goal.reached(facts.untrained_value, target)]
-    if met:
-        yield UserError(
-            source.where("sweep", "targets"),
-            f"{_some(met)} is met before training: the untrained model's {goal.metric} is {facts.untrained_value:.4g}",
-            f"choose targets {goal.better} {facts.untrained_value:.4g}",
-        )
+    untrained = f"{facts.untrained_value:.4g}"
+    measured = spec.noise.at_losses if spec.noise.source != "none" else ()
+    for table, key, values, name in (
+        ("sweep", "targets", sweep.targets, "targets"),
+        ("noise", "at_losses", measured, "values"),
+    ):
+        met = [f"{value:g}" for value in values if goal.reached(facts.untrained_value, value)]
+        if met:
+            yield UserError(
+                source.where(table, key),
+                f"{_some(met)} is met before training: the untrained model's {goal.metric} is {untrained}",
+                f"choose {name} {goal.better} {untrained}",
+            )
     candidates = spec.candidates(facts.examples)
     if sweep.auto and len(candidates) < FEWEST:
         yield UserError(
@@ -133,13 +136,6 @@ def _facts_errors(spec: Spec, facts: Preflight) -> Iterator[UserError]:
             "use more data",
         )
     largest = max(candidates, default=1)
-    high = [f"{loss:g}" for loss in spec.noise.at_losses if goal.reached(facts.untrained_value, loss)]
-    if high and spec.noise.source != "none":
-        yield UserError(
-            source.where("noise", "at_losses"),
-            f"{_some(high)} is met before training: the untrained model's {goal.metric} is {facts.untrained_value:.4g}",
-            f"choose values {goal.better} {facts.untrained_value:.4g}",
-        )
     split = compute.micro_batch is not None and compute.micro_batch < largest
     if split and not facts.splits:
         yield UserError(

@@ -40,8 +40,8 @@ class Source:
         """
         if key is None:
             return f"{self.file} [{table}]"
-        known = self.data.get(table)
-        value = [_toml(known[key])] if isinstance(known, Mapping) and key in known else []
+        keys = self.data.get(table)
+        value = [_toml(keys[key])] if isinstance(keys, Mapping) and key in keys else []
         if (table, key) in self.overridden:
             return "=".join([f"--set {table}.{key}", *value])
         return " = ".join([f"{self.file} [{table}] {_name(key)}", *value])
@@ -119,7 +119,7 @@ def _explain(
 
 
 def _unknown_key(table: str, key: str, source: Source) -> UserError:
-    """Unknown here; it may belong to another choice of this table, or to another table."""
+    """A key that this table does not have; it may belong to another choice of it, or to another table."""
     where, model = source.where(table, key), TABLES[table][0]
     chooser, by_choice = choices(table)
     if by_choice:
@@ -159,7 +159,7 @@ def _allowed(value: Any, listed: str) -> str:
 
 
 def _required(model: type[Table]) -> str:
-    return ", ".join(name for name, known in model.model_fields.items() if known.is_required())
+    return ", ".join(name for name, field in model.model_fields.items() if field.is_required())
 
 
 def _describe(table: str, key: str | None) -> str:

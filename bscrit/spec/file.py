@@ -87,9 +87,9 @@ def _value(text: str) -> Any:
 def _syntax_error(path: Path, text: str, message: str) -> UserError:
     """tomllib's sentence, with its place where places belong and the line beside it."""
     lines = text.split("\n")
-    found = re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", message, re.DOTALL)
-    what = found[1] if found else message.removesuffix(" (at end of document)")
-    line, column = (int(found[2]), int(found[3])) if found else (len(lines), len(lines[-1]) + 1)
+    place = re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", message, re.DOTALL)
+    what = place[1] if place else message.removesuffix(" (at end of document)")
+    line, column = (int(place[2]), int(place[3])) if place else (len(lines), len(lines[-1]) + 1)
     shown = lines[line - 1].strip()[:60] if line <= len(lines) else ""
     return UserError(
         f"{path}, line {line}, column {column}",
@@ -116,12 +116,12 @@ def _syntax_remedy(what: str) -> str:
 
 
 def _nearby(path: Path) -> str:
-    """The TOML files where one was looked for, in the current folder and in its `sweeps`."""
+    """A remedy that names the TOML files of the same folder, the current one and its `sweeps`."""
     folders = [path.parent, Path(), Path("sweeps")]
-    found = {
+    files = {
         str(file): file for folder in folders if folder.is_dir() for file in sorted(folder.glob("*.toml"))
     }
-    names = [name for name, file in found.items() if file.name != "pyproject.toml"]
+    names = [name for name, file in files.items() if file.name != "pyproject.toml"]
     return (
         nearest(str(path), names) if names else "there is no .toml file nearby; see the examples in `sweeps`"
     )

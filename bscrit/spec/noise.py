@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from bscrit.values import Real, Table, Whole, refuse
-
-
-def _metrics(metrics: Any) -> Any:
-    """One metric or a list of them."""
-    return [metrics] if isinstance(metrics, str) else metrics
-
-
-def _each_once(metrics: tuple[str, ...]) -> tuple[str, ...]:
-    if not metrics:
-        refuse("is empty", "name at least one metric")
-    if twice := [metric for metric in metrics if metrics.count(metric) > 1]:
-        refuse(f"holds {twice[0]} twice", "name each metric once")
-    return metrics
+from bscrit.values import Real, Table, Whole, each_once
 
 
 class NoiseTable(Table):
@@ -31,8 +18,8 @@ class NoiseTable(Table):
     )
     metric: Annotated[
         tuple[Literal["identity", "hessian", "adam"], ...],
-        BeforeValidator(_metrics),
-        AfterValidator(_each_once),
+        BeforeValidator(lambda metrics: [metrics] if isinstance(metrics, str) else metrics),
+        AfterValidator(lambda metrics: each_once(metrics, "metric")),
     ] = Field(
         default=("identity",),
         description="Geometry in which norms are taken, one or several: identity gives B_simple, hessian B_noise "

@@ -11,7 +11,7 @@ import math
 import re
 from datetime import date, time
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -28,16 +28,17 @@ from pydantic_core import CoreSchema
 
 from bscrit.goal import Goal
 from bscrit.plugins import executor_problem, workload_problem
-from bscrit.recipe import OPTIMIZERS, SCHEDULES
+from bscrit.recipe.optimizers import OPTIMIZERS
+from bscrit.recipe.schedules import SCHEDULES
 from bscrit.spec.noise import NoiseTable
-from bscrit.values import Real, Table, Whole, choosing, kind, refuse
+from bscrit.values import Real, Table, Whole, choosing, each_once, kind, refuse
 
 _TUNE = "How the learning rate is found at each batch size."
 Rate = Annotated[float, Real(low=0, open_low=True)]
 
 
 def _plain(value: Any) -> Any:
-    """What JSON and a hash can hold without loss: settings become part of a trial's identity."""
+    """A setting as JSON and a hash hold it without loss: it becomes part of a trial's identity."""
     if isinstance(value, list):
         return [_plain(item) for item in value]
     if isinstance(value, dict | date | time):
@@ -62,10 +63,10 @@ def _folder(info: ValidationInfo) -> Path:
 
 
 class WorkloadTable(Table):
-    """What is trained; other keys than `use` go to the workload."""
+    """The workload to train; other keys than `use` are its settings."""
 
     use: Annotated[str, AfterValidator(_workload)] = Field(
-        description="What to train: a built-in workload, one that an installed package provides, "
+        description="The workload: a built-in workload, one that an installed package provides, "
         'or your own class as "my_module:MyWorkload".',
         examples=["classifier", "language", "quadratic", "least_squares", "my_module:MyWorkload"],
     )
@@ -99,16 +100,12 @@ def _sizes(value: Any, read: ValidatorFunctionWrapHandler) -> tuple[int, ...]:
         return ()
     if isinstance(value, str):
         refuse("must be a list, not a string", 'write it as batch_sizes = [...], or "auto"')
-    sizes: tuple[int, ...] = read(value)
-    _some(sizes, "batch size")
-    twice = sorted({size for size in sizes if sizes.count(size) > 1})
-    if twice:
-        refuse(f"holds {twice[0]} twice", "name each batch size once")
-    return tuple(sorted(sizes))
+    return tuple(sorted(each_once(read(value), "batch size")))
 
 
 def _targets(targets: tuple[float, ...], info: ValidationInfo) -> tuple[float, ...]:
-    _some(targets, "target")
+    if not targets:
+        refuse("is empty", "name at least one target")
     goal = Goal(direction=info.data.get("direction", "down"))
     for earlier, later in itertools.pairwise(targets):
         if goal.reached(earlier, later):
@@ -189,22 +186,8 @@ class SweepTable(Table):
         return not self.batch_sizes
 
 
-def _rates(rates: tuple[float, ...]) -> tuple[float, ...]:
-    _some(rates, "rate")
-    twice = sorted({rate for rate in rates if rates.count(rate) > 1})
-    if twice:
-        refuse(f"holds {twice[0]:g} twice", "name each rate once")
-    return tuple(sorted(rates))
-
-
 class Race(Table):
     """Tune at each batch size by racing: rates start together and those that cannot win are stopped."""
-
-    # Here and below: the keys of the other choices, which a spec can't set but code may ask for.
-    rates: ClassVar[None] = None
-    base: ClassVar[None] = None
-    base_batch_size: ClassVar[None] = None
-    scaling: ClassVar[None] = None
 
     tune: Literal["race"] = Field(default="race", description=_TUNE)
     guess: Annotated[float | None, Real(low=0, open_low=True)] = Field(
@@ -217,13 +200,10 @@ class Race(Table):
 class Grid(Table):
     """Tune at each batch size by trying the same list of rates."""
 
-    guess: ClassVar[None] = None
-    base: ClassVar[None] = None
-    base_batch_size: ClassVar[None] = None
-    scaling: ClassVar[None] = None
-
     tune: Literal["grid"] = Field(description=_TUNE)
-    rates: Annotated[tuple[Rate, ...], AfterValidator(_rates)] = Field(
+    rates: Annotated[
+        tuple[Rate, ...], AfterValidator(lambda rates: tuple(sorted(each_once(rates, "rate"))))
+    ] = Field(
         description="Rates to try at each batch size; neighbours at most a factor sqrt(2) apart tune well.",
         json_schema_extra={"minItems": 1},
     )
@@ -231,9 +211,6 @@ class Grid(Table):
 
 class Rule(Table):
     """Scale one rate with the batch size, untuned; the fit then measures the rule and not the model."""
-
-    guess: ClassVar[None] = None
-    rates: ClassVar[None] = None
 
     tune: Literal["rule"] = Field(description=_TUNE)
     base: Rate = Field(description="Learning rate at the base batch size.")
@@ -309,11 +286,6 @@ TABLES: dict[str, tuple[type[Table], ...]] = {
     "compute": (ComputeTable,),
 }
 """Each table and what it may be; where there are several, the first key of each says which."""
-
-
-def _some(values: tuple[Any, ...], name: str) -> None:
-    if not values:
-        refuse("is empty", f"name at least one {name}")
 
 
 _DEVICE = r"auto|cpu|mps|cuda(:\d{1,3})?"

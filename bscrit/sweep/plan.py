@@ -197,10 +197,9 @@ def largest_cost(spec: Spec, examples: int | None = None) -> tuple[int, float]:
     Args:
         examples: the data set's size.
     """
-    lanes = {"race": MAX_LANES, "grid": len(spec.learning_rate.rates or ()), "rule": 0}[
-        spec.learning_rate.tune
-    ]
-    retreats = MAX_RETREATS if spec.learning_rate.tune == "race" else 0
+    tuning = spec.learning_rate
+    lanes = len(tuning.rates) if tuning.tune == "grid" else MAX_LANES if tuning.tune == "race" else 0
+    retreats = MAX_RETREATS if tuning.tune == "race" else 0
     lanes += spec.sweep.seeds * (1 + retreats) * len(spec.sweep.targets)
     each = sorted(
         (lanes * spec.max_steps_at(size) * size for size in spec.candidates(examples)), reverse=True

@@ -37,8 +37,6 @@ def best_rate(here: BatchSize, target: float, predicted: RateEstimate | None) ->
     """
     settings = here.spec.learning_rate
     if settings.tune == "rule":
-        assert settings.base is not None
-        assert settings.base_batch_size is not None
         ratio = here.batch_size / settings.base_batch_size
         return Tuned(settings.base * ratio ** POWERS[settings.scaling], math.inf)
     lanes = [lane_of(record, target) for record in here.searched(target)]
@@ -100,7 +98,8 @@ def _race(
 def _grid(here: BatchSize, lanes: Sequence[Lane]) -> Tuned | Try | Infeasible:
     """Every rate of a fixed grid once; the best of them, as it stands."""
     done = {lane.lr for lane in lanes}
-    missing = tuple(lr for lr in here.spec.learning_rate.rates or () if lr not in done)
+    assert here.spec.learning_rate.tune == "grid"
+    missing = tuple(lr for lr in here.spec.learning_rate.rates if lr not in done)
     if not all(here.is_given_up(lr, here.search_seed) for lr in missing):
         return Try(missing)
     met = [lane for lane in lanes if lane.kind == "met"]

@@ -5,7 +5,7 @@ import torch
 
 from bscrit.engine.optimizers import RULES, StackedOptimizer
 from bscrit.engine.stacks import laid_out_as, rows_of
-from bscrit.recipe import OPTIMIZERS
+from bscrit.recipe.optimizers import OPTIMIZERS
 
 SHAPES = [(7, 5), (5,), (2, 3, 2, 2), ()]
 LRS = [0.3, 0.01, 0.07]

@@ -423,7 +423,7 @@ class TestOwnClass:
             "leaves 1 batch size to choose from, fewer than 3",
             "list the batch",
         ),
-        ("sweep", ["max_steps = 1", "max_examples = 9"], "leaves no batch sizes to choose from", "raise it"),
+        ("sweep", ["max_steps = 1", "max_examples = 9"], "leaves 0 batch sizes to choose from", "raise it"),
         ("optimizer", ['momentum = "1 - 4 / batch_size"'], "is -3 at batch size 1 and 2 more", "min and max"),
         ("optimizer", ["nesterov = true"], "needs momentum, which is 0 at batch size 1", "set momentum"),
     ],
