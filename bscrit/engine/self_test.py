@@ -22,6 +22,7 @@ from bscrit.engine.replay import Replay, replayable
 from bscrit.engine.workload import Workload
 
 WORTH_IT = 1.15
+WARM = 3  # steps in which one is counted, one is recorded and one proves
 MOST_LANES_TIMED = 32
 _SEEDS = (0, 1)
 
@@ -118,9 +119,9 @@ def choose_backend(
 ) -> Choice:
     """The vectorised backend where it is right (`self_test`) and 1.15 times as fast per lane, else the loop.
 
-    After two steps that aren't timed, in which they are recorded to be replayed, both take turns, up to four
-    steps each, two lanes in the loop and all (32 at most, fewer if steps are long) through vmap; the fastest
-    step counts. It stops after about `seconds`, and where steps take a good part of them, it doesn't try.
+    Both take turns: two lanes in the loop and all (32 at most, fewer if steps are long) through vmap; the fastest step
+    counts. Timing begins with the first replayed step and goes on for three to six of them, about `seconds`. Where
+    steps take a good part of that, it doesn't try.
     """
     if lanes == 1:
         return Choice("loop", "one lane")
@@ -130,7 +131,7 @@ def choose_backend(
     _seconds_of_step(loop, 0)
     slow = _seconds_of_step(loop, 1)
     if slow < seconds:
-        slow = min(_seconds_of_step(loop, step) for step in (2, 3))
+        slow = min(_seconds_of_step(loop, step) for step in range(2, WARM + 2))
     if slow > seconds / 10:
         return Choice("loop", f"a step of one lane takes {slow / 2:.2g} s, in which vectorising saves little")
     test = self_test(workload, batch_size, optimizer, dtype, device, micro_batch)
@@ -139,14 +140,15 @@ def choose_backend(
     timed = min(lanes, MOST_LANES_TIMED, max(2, int(seconds / 5 / (slow / 2))))
     arguments = {**arguments, "seeds": (_SEEDS * timed)[:timed], "lrs": (1.0,) * timed}
     vectorised = Lanes(workload, backend="vmap", replay=Replay(workload, often), **arguments)
+    for step in range(WARM):
+        _seconds_of_step(vectorised, step)
+    loops, vmaps = [slow], []
     end = time.perf_counter() + seconds
-    _seconds_of_step(vectorised, 0)
-    loops, vmaps = [slow], [_seconds_of_step(vectorised, step) for step in (1, 2)]
-    for step in (3, 4, 5):
-        if time.perf_counter() > end:
-            break
-        loops.append(_seconds_of_step(loop, step))
+    for step in range(WARM, WARM + 6):
+        loops.append(_seconds_of_step(loop, step + 2))
         vmaps.append(_seconds_of_step(vectorised, step))
+        if len(vmaps) >= 3 and time.perf_counter() > end:
+            break
     speedup = (min(loops) / 2) / (min(vmaps) / timed)
     reason = f"{timed} lanes at once run {speedup:.2g} times as fast as one after the other"
     return Choice("vmap" if speedup >= WORTH_IT else "loop", reason, speedup)

@@ -101,3 +101,24 @@ def test_one_lane_and_long_steps_go_to_the_loop(monkeypatch):
     assert choose_backend(Quadratic(), 8, 1, optimizer=SGD).backend == "loop"
     monkeypatch.setattr("bscrit.engine.self_test._seconds_of_step", lambda *_: 1.0)
     assert "0.5 s" in choose_backend(Quadratic(), 8, 8, optimizer=SGD).reason
+
+
+def test_time_that_recording_takes_does_not_count(monkeypatch):
+    class Replayed(Regression):
+        replayable = True
+
+    clock = [0.0]
+
+    def pretended(lanes, step):
+        before = lanes._replay.counts[1]
+        lanes.step(lanes.batch_size * step, 0.0)
+        replayed = lanes._replay.counts[1] > before
+        seconds = 0.002 if replayed else 0.02
+        clock[0] += seconds if replayed else 20.0
+        return seconds
+
+    monkeypatch.setattr("bscrit.engine.self_test._seconds_of_step", pretended)
+    monkeypatch.setattr("bscrit.engine.self_test.time.perf_counter", lambda: clock[0])
+    choice = choose_backend(Replayed(mlp), 8, 8, optimizer=SGD)
+    assert choice.backend == "vmap"
+    assert choice.speedup == pytest.approx(4)
