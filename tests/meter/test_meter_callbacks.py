@@ -407,7 +407,7 @@ import sys
 sys.modules["{name}"] = None
 from bscrit.errors import UserError
 try:
-    import bscrit.measure.{name}
+    import bscrit.meter.{name}
 except UserError as error:
     print(error)
 """
