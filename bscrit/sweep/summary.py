@@ -146,8 +146,8 @@ def _clipped(records: Sequence[Record]) -> list[str]:
         return []
     listed = ", ".join(f"{size} ({100 * share:.0f} %)" for size, share in sorted(shares.items()))
     return [
-        f"clip: most updates of a run were clipped at batch size {listed}; their length was that of clip, whatever "
-        "the gradient's"
+        f"clip: most gradients of a run were clipped at batch size {listed}: there the fit is of updates whose length "
+        "is set by clip"
     ]
 
 

@@ -33,13 +33,15 @@ BACKENDS = ("vmap", "loop")
 ORDINARY = {**NETWORKS, "dropout": dropout, "counting": Counting, "lstm": Recurrent}
 
 
-def trained(workload, backend, replay, steps=8, dtype="float32", rows=3, optimizer="sgd", size=8) -> Lanes:
+def trained(
+    workload, backend, replay, steps=8, dtype="float32", rows=3, optimizer="sgd", size=8, clip=0.0
+) -> Lanes:
     lanes = Lanes(
         workload,
         seeds=[0, 1, 0][:rows],
         lrs=[0.01, 0.02, 0.03][:rows],
         batch_size=size,
-        optimizer={"use": optimizer},
+        optimizer={"use": optimizer, "clip": clip} if clip else {"use": optimizer},
         backend=backend,
         dtype=dtype,
         replay=replay,
@@ -67,6 +69,16 @@ def assert_same(found: Lanes, expected: Lanes) -> None:
     for kind in ("parameters", "buffers"):
         for name, tensor in getattr(expected, kind).items():
             assert torch.equal(getattr(found, kind)[name], tensor), name
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_replayed_gradients_are_clipped_as_others(backend):
+    workload = regression("mlp")
+    replay = Replay(workload, 0)
+    clipped = trained(workload, backend, replay, clip=1.8)
+    assert replayed(replay)
+    assert_same(clipped, trained(workload, backend, Replay(workload, NEVER), clip=1.8))
+    assert any(0 < share < 1 for share in clipped.optimizer.clipped_shares())
 
 
 @pytest.mark.parametrize("rows", [1, 3])

@@ -128,6 +128,6 @@ def test_measured_runs_whose_updates_were_mostly_clipped_are_noted(records):
     def clipped(share, role="measure"):
         return told([replace(r, facts={**r.facts, "clipped": share * (r.role == role)}) for r in records])
 
-    assert "most updates of a run were clipped at batch size 4 (83 %), 64 (83 %)" in clipped(0.834)
+    assert "most gradients of a run were clipped at batch size 4 (83 %), 64 (83 %)" in clipped(0.834)
     assert "clip" not in clipped(0.5)
     assert "clip" not in clipped(0.9, "search")
