@@ -115,7 +115,8 @@ def test_the_optimum_is_that_of_a_smooth_curve_and_not_the_luckiest_rate(bench):
     for k in range(-5, 5):
         x = k * math.log(spacing)
         runs = 100 * np.exp((x + 0.1) ** 2 + 0.01 * rng.standard_normal(8))
-        grid.crossings[k] = {0.2: MeanCrossing(math.exp(np.log(runs).mean()), runs, 0.0)}
+        steps = math.exp(np.log(runs).mean())
+        grid.crossings[k] = {0.2: MeanCrossing(steps, 16 * steps, runs, 0.0)}
     found = grid.optimum(0.2)
     assert math.log(found.lr) == pytest.approx(-0.1, abs=0.03)
     assert found.steps == pytest.approx(100, rel=0.01)
