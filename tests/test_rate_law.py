@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bscrit.rate_law import ONE_SEARCH, BestRate, RateEstimate, fit_law
-from bscrit.sweep.tune import SURE, predicted_rates
+from bscrit.sweep.tune import predicted_rates
 
 
 def points(sizes, power, b, lr_max=0.9):
@@ -43,10 +43,10 @@ def test_the_next_batch_size_is_predicted_from_those_that_are_known(power, knee)
         assert abs(predicted.ln_rate - answer.estimate.ln_rate) < predicted.error
 
 
-def test_a_prediction_from_one_batch_size_is_less_sure_than_from_four_and_tries_more_rates():
+def test_a_prediction_from_one_batch_size_is_less_sure_than_from_many_and_tries_more_rates():
     known = points((2, 4, 8, 16, 32, 64, 128, 256), 1.0, 20)
     unsure, sure = fit_law(known[:1], 1.0).at(512), fit_law(known, 1.0).at(512)
-    assert unsure.error > SURE > sure.error
+    assert unsure.error > 2 * sure.error
     wide, narrow = predicted_rates(unsure).rates, predicted_rates(sure).rates
     assert (len(wide), len(narrow)) == (3, 2)
     assert wide[-1] / wide[0] > narrow[-1] / narrow[0]
@@ -65,9 +65,3 @@ def test_the_error_of_the_law_is_that_of_its_predictions():
         predicted = fit_law(noisy, 1.0).at(128)
         inside.append(abs(predicted.ln_rate - answer.estimate.ln_rate) < 2 * predicted.error)
     assert 0.93 < np.mean(inside) <= 1
-
-
-def test_two_estimates_are_weighted_by_their_precision():
-    both = RateEstimate(0.0, 0.1).combined(RateEstimate(1.0, 0.2))
-    assert both.ln_rate == pytest.approx(0.2)
-    assert both.error == pytest.approx(1 / math.sqrt(125))

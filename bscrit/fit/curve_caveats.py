@@ -64,12 +64,15 @@ def wide_interval(f: Findings) -> Iterator[Caveat]:
     if f.verdict != "identified" or not value or not low or not high or high / low < WIDE:
         return
     text = f"the interval of B_crit spans a factor {number(high / low, 2)}"
-    chosen, narrower = design.best_addition(f.tried, value)
-    hint = (
-        f"a run at batch size {size(chosen)} would help most (interval {narrower:.0%} as wide in ln B_crit)"
-    )
-    command = f.command([chosen]) if chosen not in f.tried else ""
-    yield Caveat("wide-interval", text, f"{hint}{command}; or more seeds")
+    hint = "repeat the batch sizes with more seeds"
+    if f.additions:
+        (chosen,) = f.additions
+        narrower = design.narrowed(f.tried, value, chosen)
+        hint = (
+            f"a run at batch size {size(chosen)} would help most (interval {narrower:.0%} as wide in ln B_crit)"
+            f"{f.command([chosen])}; or more seeds"
+        )
+    yield Caveat("wide-interval", text, hint)
 
 
 def no_replicates(f: Findings) -> Iterator[Caveat]:

@@ -48,7 +48,13 @@ class Findings:
     @property
     def informative(self) -> int:
         """Number of batch sizes at which some run that takes part met the target."""
-        return len(np.unique(self.rows.point[self.keep & (self.rows.side == 0)]))
+        return len(self.reached)
+
+    @property
+    def reached(self) -> list[float]:
+        """Batch sizes at which some run that takes part met the target, ascending."""
+        met = np.unique(self.rows.point[self.keep & (self.rows.side == 0)])
+        return [self.frontier.points[int(point)].batch_size for point in met]
 
     @property
     def scatter(self) -> float:
@@ -86,13 +92,10 @@ class Findings:
         return f": `bscrit sweep SPEC --set sweep.batch_sizes=[{listed}]`" if self.swept else ""
 
     def _wanted(self) -> list[float]:
-        tried = self.tried
-        if self.curve is None:
-            center = sqrt(tried[0] * tried[-1])
-            return [*design.below(tried, center), *design.above(tried, center)]
-        b_crit = exp(self.curve.beta)
-        if self.verdict == "lower bound":
-            return design.above(tried, min(b_crit, 4 * tried[-1]))
-        if self.verdict == "upper bound":
-            return design.below(tried, max(b_crit, tried[0] / 4))
-        return [design.best_addition(tried, min(max(b_crit, tried[0]), tried[-1]))[0]]
+        if self.curve is not None and self.reached:
+            best = [design.next_batch_size(self.reached, exp(self.curve.beta), self.verdict)]
+        else:
+            tried = self.tried
+            sides: tuple[Verdict, Verdict] = ("upper bound", "lower bound")
+            best = [design.next_batch_size(tried, sqrt(tried[0] * tried[-1]), side) for side in sides]
+        return [size for size in best if size is not None]

@@ -1,8 +1,7 @@
 """Batch sizes that a sweep chooses itself: three to begin with, then one at a time where it tells most.
 
-SE(ln B_crit) = sigma / sqrt(sum_i (p_i - mean p)^2) with p_i = 1/(1 + B_i/B_crit) says what a further batch
-size is worth, and the hyperbola E = E_min (1 + B/B_crit) what it costs. Where the batch sizes so far bound
-B_crit on one side only, the next one lies beyond them on that side.
+The next one is that of fit/design.py, by which a fit advises too; here its budget, the data set and batch sizes
+where runs were in vain limit the candidates, and a precision ends the sweep.
 
     choice = choose(spec, preflight, records)
     choice.batch_size, choice.reason        256, "" or None, "the precision of 0.1 is reached: ..."
@@ -15,30 +14,24 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from bscrit.fit.core import fit_table
 from bscrit.fit.crossings import from_records
+from bscrit.fit.design import next_batch_size
 from bscrit.fit.hyperbola import FEWEST as FITTED
-from bscrit.fit.identify import KNEE
 from bscrit.preflight import Preflight
 from bscrit.record import Record
 from bscrit.words import compact, plural
 
 if TYPE_CHECKING:
     from bscrit.fit.hyperbola import Hyperbola
-    from bscrit.fit.likelihood import Floats
     from bscrit.fit.result import Fit
     from bscrit.spec import Spec
 
 MOST = 20  # batch sizes
 FEWEST = 5  # with fewer, an interval that looks narrow may be a matter of luck
 MENDED = {"few-batch-sizes", "hangs-on-one", "power-law"}  # serious caveats that further batch sizes can lift
-STEP, LEAP = math.log(4), math.log(8)  # beyond the tried batch sizes: near the knee, and far from it
-FAR = 0.1  # share of the steps: this near to the plateau or to perfect scaling, the knee is far away
+STEP = math.log(4)  # from every batch size that was tried, while nothing is fitted
 MARGIN = 1.25  # on the predicted steps, for a seed without luck
-WORTH = 0.9  # of the best per example: among batch sizes as good as that, the largest takes fewest steps
-HALF_STEP = 0.5  # a power of sqrt(2) waits until it is worth so much more than every power of two
 CLOSE = 1e-9
 
 
@@ -66,10 +59,10 @@ def choose(spec: Spec, preflight: Preflight, records: Iterable[Record]) -> Choic
     mine = sorted(records, key=lambda record: record.trial.name)
     choice = Choice(None, "no target was reached")
     for target in reversed(spec.sweep.targets):
-        known = _Known(spec, preflight, _fit(mine, target), active(spec, preflight, mine), mine)
-        if known.reached or (target == spec.sweep.targets[0] and len(known.tried) < FEWEST):
-            choice = known.choice()
-        if choice.batch_size is not None or len(known.reached) >= FITTED:
+        measured = _Measured(spec, preflight, _fit(mine, target), active(spec, preflight, mine), mine)
+        if measured.reached or (target == spec.sweep.targets[0] and len(measured.tried) < FEWEST):
+            choice = measured.choice()
+        if choice.batch_size is not None or len(measured.reached) >= FITTED:
             break  # otherwise an easier target may still be had
     return choice
 
@@ -80,8 +73,14 @@ def _fit(records: Sequence[Record], target: float) -> Fit | None:
 
 
 @dataclass(frozen=True)
-class _Known:
-    """What is known at one target when the next batch size is chosen."""
+class _Measured:
+    """What is known at one target when the next batch size is chosen.
+
+    Attributes:
+        fit: at that target, None where nothing reached it.
+        tried: batch sizes, ascending, with those of which no run has ended yet.
+        records: of all batch sizes.
+    """
 
     spec: Spec
     preflight: Preflight
@@ -173,22 +172,12 @@ class _Known:
 
     def _best(self, pool: Sequence[int]) -> int | None:
         """The candidate to try next, None where none would tell anything."""
-        curve, reached, verdict = self._curve, self.reached, self.fit.verdict if self.fit else ""
-        powers = [size for size in pool if _is_power(size)] or list(pool)
-        if curve is None:
-            return self._apart(powers)
-        first, last = math.log(reached[0]), math.log(reached[-1])
-        if verdict == "lower bound":
-            larger = [size for size in powers if size > reached[-1]]
-            if larger or curve.beta > last + KNEE:
-                return _nearest(larger, last + (LEAP if curve.p[-1] > 1 - FAR else STEP))
-        if verdict == "upper bound":
-            smaller = [size for size in powers if size < reached[0]]
-            if smaller or curve.beta < first - KNEE:
-                return _nearest(smaller, first - (LEAP if curve.p[0] < FAR else STEP))
-        return self._worth_most(pool, min(max(curve.beta, first - STEP), last + STEP))
+        if self.fit is None or self.fit.curve is None:
+            return self._away([size for size in pool if size & (size - 1) == 0] or list(pool))
+        chosen = next_batch_size(self.reached, math.exp(self.fit.curve.beta), self.fit.verdict, pool)
+        return None if chosen is None else int(chosen)
 
-    def _apart(self, pool: Sequence[int]) -> int | None:
+    def _away(self, pool: Sequence[int]) -> int | None:
         """A step away from everything that was tried, or as far as there is room."""
 
         def preference(size: int) -> tuple[float, float, int]:
@@ -196,16 +185,6 @@ class _Known:
             return -min(distance, STEP - CLOSE), distance, size
 
         return min(pool, key=preference, default=None)
-
-    def _worth_most(self, pool: Sequence[int], beta: float) -> int | None:
-        """The candidate that narrows the interval of ln B_crit = beta most per example."""
-        if not pool:
-            return None
-        p, new = _share(self.reached, beta), _share(pool, beta)
-        gain = len(p) / (len(p) + 1) * (new - p.mean()) ** 2
-        worth = gain * new  # a batch size costs 1 + B/B_crit = 1/p
-        worth *= [1.0 if _is_power(size) else HALF_STEP for size in pool]
-        return max(size for size, one in zip(pool, worth, strict=True) if one >= WORTH * worth.max())
 
     def _why_none(self) -> str:
         lowest, highest = self._window()
@@ -215,17 +194,3 @@ class _Known:
         verdict = self.fit.verdict if self.fit else ""
         beyond = {"lower bound": "larger ", "upper bound": "smaller "}.get(verdict, "further ")
         return f"there is no {beyond}batch size to try"
-
-
-def _share(sizes: Sequence[float], beta: float) -> Floats:
-    """1/(1 + B/B_crit), the share of the steps that is owed to noise."""
-    return np.asarray(1 / (1 + np.asarray(sizes, float) / math.exp(beta)))
-
-
-def _nearest(pool: Sequence[int], wanted: float) -> int | None:
-    return min(pool, key=lambda size: (abs(math.log(size) - wanted), size), default=None)
-
-
-def _is_power(size: int) -> bool:
-    """Whether a batch size is a power of two."""
-    return size & (size - 1) == 0

@@ -167,8 +167,9 @@ def _settled(
     unreachable = lacking if by_examples else ()
     for rate in (best_rate(here, here.hardest, predicted), rates[here.hardest]):
         if isinstance(rate, Tuned):
-            alone = rate.alone or RateEstimate(math.log(rate.lr))
-            return Settled(BestRate(here.batch_size, alone), rate.steps, unreachable)
+            return Settled(
+                BestRate(here.batch_size, RateEstimate(math.log(rate.lr))), rate.steps, unreachable
+            )
     return Settled(None, math.inf, unreachable)
 
 

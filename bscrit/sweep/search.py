@@ -33,7 +33,7 @@ def best_rate(here: BatchSize, target: float, predicted: RateEstimate | None) ->
     """The rate that the search settled for a target, or what is still to be tried.
 
     Args:
-        predicted: by the law of the other batch sizes, for the hardest target; None where none is known.
+        predicted: by the law of the other batch sizes; None where none is known.
     """
     settings = here.spec.learning_rate
     if settings.tune == "rule":
@@ -81,7 +81,6 @@ def lane_of(record: Record, target: float) -> Lane:
 def _race(
     here: BatchSize, target: float, lanes: Sequence[Lane], predicted: RateEstimate | None
 ) -> Tuned | Try | Infeasible:
-    hardest = target == here.hardest
     measured = [r for r in here.records if r.role == "measure" and r.finished]
     if measured and all(lane.kind == "diverged" for lane in lanes):
         # A target that was added later begins around what the next easier one measured.
@@ -92,7 +91,7 @@ def _race(
             return Try(untried)
     elif not lanes:
         return predicted_rates(predicted) if predicted else first_rates(here.spec.first_guess())
-    return tune(lanes, fine=hardest, predicted=predicted if hardest else None)
+    return tune(lanes, fine=target == here.hardest)
 
 
 def _grid(here: BatchSize, lanes: Sequence[Lane]) -> Tuned | Try | Infeasible:

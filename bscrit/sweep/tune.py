@@ -1,10 +1,9 @@
 """The learning rate at one batch size: which rates to try next, or which one it is.
 
-Lanes of one seed race at several rates. A best lane at an edge extends the rates, unless the law of the other
-batch sizes (rate_law.py) says that the best rate lies on the inner side and the slope does not contradict. The rate
-is settled when the best lane has neighbours on both sides, at most sqrt(2) away, and one of them is no more than
-a few per cent slower: at large batch the steps fall like 1/lr up to a cliff, a tent that a wide spacing would
-miss. Then a parabola in (ln rate, ln steps) interpolates, and the law pulls it as far as that costs little.
+Lanes of one seed race at several rates, first around the rate that the law of the other batch sizes predicts. A
+best lane at an edge extends the rates. The rate is settled when the best lane has neighbours on both sides, at most
+sqrt(2) away, and one of them is no more than a few per cent slower: at large batch the steps fall like 1/lr up to a
+cliff, a tent that a wide spacing would miss. Then a parabola in (ln rate, ln steps) interpolates.
 
 Caution. One seed flatters high rates: near the edge of stability it may be lucky, while the mean curve of several
 seeds is as late as its unlucky ones. So lanes are compared by steps * lr^CAUTION: a higher rate has to win by
@@ -27,21 +26,14 @@ Kind = Literal["met", "slow", "diverged", "exhausted"]
 SPACING = math.sqrt(2)
 CAUTION = 0.15  # see above
 LOWEST = 0.5  # ln(rate) below the fastest lane from which caution asks for no less: a flat bowl has no end
-TENT, CLIFF = 0.08, 0.3  # ln(steps) by which both neighbours of a tent's top are slower, and its far side
+TENT = 0.08  # ln(steps) by which both neighbours of a tent's top are slower
 STILL_FALLING = 0.6  # share of 1/lr at which steps still fall as if the cliff were far
 FINEST = math.log(1.05)  # a tent is cut no finer
 FAN = 4.0
-FAR = math.log(1.5)  # a loser's forecast says no more than that it is far behind
 MAX_LANES = 24
 MOST_IN_VAIN = 12  # whole budgets that are spent before a target counts as out of reach
 NARROWEST, WIDEST = 1.25, 2.0  # factor between the first rates at a batch size
-SURE = 0.2  # error of a prediction, in ln(rate), below which two first rates are enough
-GIVE = 0.02  # ln(steps) that the law may cost by the parabola's own account
-FLATTEST = 1.0  # curvature that is assumed at least: a flatter parabola is a matter of noise
-BOWL, LANE_NOISE = 2.0, 0.05  # curvature and noise of ln(steps) with which two lanes alone are read
-OUTSIDE = 0.1  # ln(rate) beyond an edge, to where its slope may place the best rate if the law says inside
-LEAP = 0.1  # ln(rate) by which the law moves a rate that was found at an edge, at most
-STEEPEST = 0.6  # ln(rate) from the middle of two lanes, at most, to the optimum that their slope points to
+SURE = 0.2  # error of a prediction, in ln(rate), below which two first rates, and one beyond the better, are cheaper
 
 
 @dataclass(frozen=True)
@@ -69,13 +61,11 @@ class Tuned:
         lr: interpolated.
         steps: that the parabola predicts there.
         curvature: of ln(steps) in ln(rate), 0 where unknown.
-        alone: what the lanes show by themselves, for the rate law; None where they were not asked.
     """
 
     lr: float
     steps: float
     curvature: float = 0.0
-    alone: RateEstimate | None = None
 
     def loss_at(self, lr: float) -> float:
         """Predicted ln(steps) above the optimum at another rate; like 1/rate where no parabola was found."""
@@ -103,14 +93,11 @@ class Infeasible:
     exhausted: bool = False
 
 
-def tune(
-    lanes: Iterable[Lane], *, fine: bool = True, predicted: RateEstimate | None = None
-) -> Tuned | Try | Infeasible:
+def tune(lanes: Iterable[Lane], *, fine: bool = True) -> Tuned | Try | Infeasible:
     """Settle the rate from the lanes so far (at least one), or name the rates to try next.
 
     Args:
         fine: without it, rates that bracket the optimum are enough.
-        predicted: the rate that the law of the other batch sizes predicts.
     """
     ladder = sorted(lanes, key=lambda lane: lane.lr)
     met = [lane for lane in ladder if lane.kind == "met"]
@@ -120,18 +107,11 @@ def tune(
     ladder = [replace(lane, steps=lane.steps * _caution(lane.lr, fastest)) for lane in ladder]
     best = min(range(len(ladder)), key=lambda row: _rank(ladder[row]))
     at_edge = best in (0, len(ladder) - 1)
-    held = at_edge and predicted is not None and _held(ladder, best, predicted)
-    wanted = _missing_neighbours(ladder, best) if (fine or at_edge) and not held else []
+    wanted = _missing_neighbours(ladder, best) if fine or at_edge else []
     if wanted and len(ladder) + len(wanted) <= MAX_LANES:
         return Try(_rounded(wanted))
-    found = _interpolate(ladder, best)
-    found = replace(found, steps=found.steps / _caution(found.lr, fastest))
-    own = RateEstimate(math.log(found.lr))
-    if predicted is None:
-        return replace(found, alone=own)
-    return _pulled(
-        found, _by_slope(ladder, best) if at_edge and len(ladder) > 1 else own, ladder, best, predicted
-    )
+    tuned = _interpolate(ladder, best)
+    return replace(tuned, steps=tuned.steps / _caution(tuned.lr, fastest))
 
 
 def _caution(lr: float, fastest: float) -> float:
@@ -153,12 +133,12 @@ def rates_around(lr: float, spacing: float) -> Try:
 
 
 def predicted_rates(predicted: RateEstimate) -> Try:
-    """First rates where other batch sizes predict the best one: two about it, or three where that is unsure."""
+    """First rates around the one that other batch sizes predict: two that stand close, or three where that is unsure."""
     spacing = min(max(math.exp(predicted.error), NARROWEST), WIDEST)
     if predicted.error >= SURE:
-        return rates_around(math.exp(predicted.ln_rate), spacing)
+        return rates_around(predicted.rate, spacing)
     half = math.sqrt(spacing)
-    return Try(_rounded((math.exp(predicted.ln_rate) / half, math.exp(predicted.ln_rate) * half)))
+    return Try(_rounded((predicted.rate / half, predicted.rate * half)))
 
 
 def _rank(lane: Lane) -> tuple[bool, float]:
@@ -177,43 +157,9 @@ def _missing_neighbours(ladder: Sequence[Lane], best: int) -> list[float]:
         # steps ~ 1/lr up to the cliff: while they still fall like that, the optimum lies above
         falling = fall > STILL_FALLING * _distance(ladder[best], below)
         side = above if falling else below
-        if min(fall, rise) > TENT and (falling or rise > CLIFF) and _distance(ladder[best], side) > FINEST:
+        if min(fall, rise) > TENT and _distance(ladder[best], side) > FINEST:
             wide = [side.lr]
     return [math.sqrt(rate * other) for other in wide]
-
-
-def _held(ladder: Sequence[Lane], best: int, predicted: RateEstimate) -> bool:
-    """Whether the best lane, at an edge, needs no lane beyond it."""
-    if predicted.error >= SURE or len(ladder) < 2 or not math.isfinite(ladder[best].steps):
-        return False
-    side = 1 if best else -1
-    edge, slope = math.log(ladder[best].lr), _by_slope(ladder, best)
-    return side * (slope.combined(predicted).ln_rate - edge) <= 0 and side * (slope.ln_rate - edge) <= OUTSIDE
-
-
-def _by_slope(ladder: Sequence[Lane], best: int) -> RateEstimate:
-    """The optimum of a bowl with the slope between the best lane, at an edge, and its neighbour."""
-    below, above = ladder[:2] if best == 0 else ladder[-2:]
-    x = (math.log(below.lr), math.log(above.lr))
-    fastest = min(below.steps, above.steps)
-    y = [min(math.log(lane.steps / fastest), FAR) for lane in (below, above)]
-    apart = x[1] - x[0]
-    shift = min(max((y[0] - y[1]) / apart / BOWL, -STEEPEST), STEEPEST)
-    return RateEstimate(sum(x) / 2 + shift, math.sqrt(2) * LANE_NOISE / (BOWL * apart))
-
-
-def _pulled(
-    found: Tuned, own: RateEstimate, ladder: Sequence[Lane], best: int, predicted: RateEstimate
-) -> Tuned:
-    """The rate pulled toward the predicted one, as far as that costs little; never toward lanes that did not arrive."""
-    x = math.log(found.lr)
-    at_edge = best in (0, len(ladder) - 1)
-    most = LEAP if at_edge else math.sqrt(2 * GIVE / max(found.curvature, FLATTEST))
-    pull = min(max(own.combined(predicted).ln_rate - x, -most), most)
-    if pull > 0 and best + 1 < len(ladder):
-        above = ladder[best + 1]
-        pull = min(pull, max(math.log(above.lr) - x, 0.0)) if math.isfinite(above.steps) else 0.0
-    return replace(found, lr=_round(math.exp(x + pull)), alone=own)
 
 
 def _distance(one: Lane, other: Lane) -> float:
@@ -253,7 +199,6 @@ def _interpolate(ladder: Sequence[Lane], best: int) -> Tuned:
         return found
     x = np.log([other.lr for other in near]) - math.log(lane.lr)
     y = np.log([other.steps for other in near])
-    y = np.minimum(y, y.min() + FAR, where=np.isfinite(y), out=y)
     if not math.isfinite(y[2]):
         # beside a cliff: as fast half a step lower, and other seeds stay on the safe side
         shift = x[0] / 2 if y[0] - y[1] < TENT else 0.0

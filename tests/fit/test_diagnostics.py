@@ -8,7 +8,6 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import f
 
 from bscrit.crossing import Crossing, CrossingTable
-from bscrit.fit import design
 from bscrit.fit.core import fit_table
 
 SIZES = [16 * 2**i for i in range(9)]
@@ -96,40 +95,3 @@ def test_leaving_one_out():
 
 def test_nothing_without_a_curve():
     assert fit([100, 50], [1, 2]).diagnostics == {}
-
-
-class TestDesign:
-    def test_the_formula_predicts_the_standard_error(self):
-        random = np.random.default_rng(0)
-        p = 1 / (1 + X / 256)
-        predicted = 0.05 / np.sqrt(((p - p.mean()) ** 2).sum())
-        found = [
-            fit_table(
-                CrossingTable(
-                    tuple(
-                        Crossing(b, 1000 * (1 + 256 / b) * np.exp(0.05 * random.standard_normal())) for b in X
-                    )
-                )
-            )
-            .fits[0]
-            .curve.beta
-            for _ in range(100)
-        ]
-        assert np.std(found) == pytest.approx(predicted, rel=0.2)
-
-    def test_the_addition_promised_is_delivered(self):
-        sizes = [64.0, 128.0, 256.0, 512.0]
-        chosen, factor = design.best_addition(sizes, 256.0)
-        p = [1 / (1 + np.array(s) / 256) for s in (sizes, [*sizes, chosen])]
-        before, after = (1 / np.sqrt(((q - q.mean()) ** 2).sum()) for q in p)
-        assert factor == pytest.approx(after / before)
-        assert factor < 0.8
-        assert chosen < 64 or chosen > 512
-
-    def test_more_until_the_plateau(self):
-        assert design.above([16, 32, 64, 128], 200.0) == [256.0, 512.0, 1024.0]
-        assert design.above([16, 64, 256], 100.0) == [1024.0]
-
-    def test_less_until_scaling_is_perfect(self):
-        assert design.below([256, 512, 1024], 200.0) == [32.0, 64.0, 128.0]
-        assert min(design.below([2, 4, 8], 0.1)) >= 1

@@ -281,6 +281,40 @@ def test_a_batch_size_that_no_rate_carries_to_the_target_does_not_stop_the_other
     }  # fmt: skip
 
 
+def orders_at(records, size):
+    return [record.order for record in records if record.trial.batch_size == size]
+
+
+def test_a_target_that_examples_do_not_suffice_for_is_not_asked_at_larger_batch_sizes():
+    """Examples to a target only grow with the batch size: where they ran out, they run out above."""
+    short = spec(targets=[0.5, 0.05], batch_sizes=[4, 64, 256], max_examples=780)
+    records = sweep(PROBLEM, short).values()
+    assert any(0.05 in order.targets for order in orders_at(records, 64))
+    assert all(
+        r.status != "reached" for r in records if r.trial.batch_size == 64 and r.order.targets[-1] == 0.05
+    )
+    assert {order.targets for order in orders_at(records, 256)} == {(0.5,)}
+    # It stays a target where a larger batch size has reached it nevertheless.
+    lucky = records_at(256, 1.0, (0.5, 0.05), ["reached"] * 3, 5)
+    more = plan(
+        short.model_copy(update={"sweep": short.sweep.model_copy(update={"seeds": 5})}),
+        FACTS,
+        [*records, *lucky],
+    )
+    assert [cohort.order.targets for cohort in more if cohort.batch_size == 256] == [(0.5, 0.05)]
+
+
+def test_a_target_that_steps_do_not_suffice_for_is_asked_at_larger_batch_sizes():
+    """Steps to a target fall with the batch size."""
+    records = sweep(PROBLEM, spec(targets=[0.5, 0.05], batch_sizes=[4, 256], max_steps=60)).values()
+    assert not any(
+        r.status == "reached" and r.order.targets[-1] == 0.05 for r in records if r.trial.batch_size == 4
+    )
+    assert any(
+        r.status == "reached" and r.order.targets[-1] == 0.05 for r in records if r.trial.batch_size == 256
+    )
+
+
 def test_repeats_are_capped_and_searches_know_their_incumbents(finished):
     for record in finished.values():
         order = record.order

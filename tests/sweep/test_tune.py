@@ -6,10 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from bscrit.rate_law import RateEstimate
 from bscrit.sweep.tune import (
     CAUTION,
-    GIVE,
     MAX_LANES,
     MOST_IN_VAIN,
     SPACING,
@@ -146,43 +144,6 @@ def test_losses_that_are_all_equal_end_the_search():
     found, lanes = search(lambda lr: Lane(lr, "exhausted", math.inf, 2.5), first_rates(0.1))
     assert isinstance(found, Infeasible)
     assert len(lanes) <= MAX_LANES
-
-
-def test_two_lanes_about_what_the_law_predicts_are_enough():
-    predicted = RateEstimate(math.log(0.5), 0.15)
-    found = tune([bowl(lr, 0.5) for lr in (0.45, 0.56)], predicted=predicted)
-    assert isinstance(found, Tuned)
-    assert found.lr == pytest.approx(0.5, rel=0.1)
-    assert isinstance(tune([bowl(lr, 0.5) for lr in (0.45, 0.56)]), Try), "without a law it has no neighbour"
-
-
-@pytest.mark.parametrize(("best", "beyond"), [(2.0, 0.56), (0.12, 0.45)])
-def test_lanes_that_contradict_the_law_go_on_beyond_the_edge(best, beyond):
-    step = tune(
-        [bowl(lr, best, curvature=2.0) for lr in (0.45, 0.56)], predicted=RateEstimate(math.log(0.5), 0.15)
-    )
-    assert isinstance(step, Try)
-    assert all((rate > beyond) == (best > 1) for rate in step.rates)
-
-
-def test_a_rate_is_pulled_to_the_law_as_far_as_that_costs_little():
-    lanes = [bowl(lr, 0.5, curvature=2.0) for lr in (0.37, 0.5, 0.68)]
-    alone, low, high = (
-        tune(lanes, predicted=place)
-        for place in (None, RateEstimate(math.log(0.25), 0.15), RateEstimate(math.log(1.0), 0.15))
-    )
-    assert low.lr < alone.lr < high.lr
-    for one in (low, high):
-        assert math.log(one.lr / alone.lr) ** 2 <= GIVE * 1.1  # half of the curvature 2 times that
-        assert one.alone.ln_rate == pytest.approx(math.log(alone.lr), abs=0.01), (
-            "others learn what it says by itself"
-        )
-
-
-def test_no_law_pulls_a_rate_toward_a_cliff():
-    lanes = [tent(lr) for lr in (0.9, 0.96, 1.02)]
-    alone, pulled = (tune(lanes, predicted=place) for place in (None, RateEstimate(math.log(2.0), 0.1)))
-    assert pulled.lr == alone.lr <= 1
 
 
 def test_of_rates_that_are_as_good_the_lower_one_is_chosen():
