@@ -203,7 +203,7 @@ def _options(
     direction: str | None,
     unit: str | None,
 ) -> Options:
-    """What the options that fit and plot share say, read."""
+    """The options that fit and plot share, read."""
     from bscrit.fit.command import Options, parse_columns, parse_direction, parse_targets, parse_unit
 
     return Options(

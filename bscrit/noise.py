@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import exp, inf
+from math import exp, inf, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,7 @@ class FrozenNoise:
     """A measurement at frozen parameters on fresh data, in blocks of equal size; every array has shape (blocks,).
 
     Attributes:
-        step, examples, loss: of the run when it passed a loss that was asked for, and that loss.
+        step, examples, loss: of the run when it passed a loss of the settings, and that loss.
         metric: geometry of the norms.
         block_examples: that each block took.
         n_small, sq_small: examples behind the small-batch gradients of a block, and their mean squared norm.
@@ -127,8 +127,8 @@ class FrozenNoise:
         n = len(self.dot)
         squares = (self.sq_small.sum() - self.sq_small) / (n - 1)
         alone = (self._alone.sum(1, keepdims=True) - self._alone) / (n - 1)
-        found = self._solved(self.dot.sum() - 2 * self.dot, n - 1, squares, alone)
-        return np.stack(np.broadcast_arrays(*found))
+        solutions = self._solved(self.dot.sum() - 2 * self.dot, n - 1, squares, alone)
+        return np.stack(np.broadcast_arrays(*solutions))
 
     @property
     def _alone(self) -> Floats:
@@ -175,7 +175,7 @@ def read_noise(path: Path) -> dict[str, NoiseSamples]:
         except ValueError:
             continue
         rows.setdefault(cells[2], {})[row[0]] = row
-    found = {}
+    samples = {}
     for metric, by_step in rows.items():
         table = np.array([by_step[step] for step in sorted(by_step)]).reshape(-1, 6)
         finite = (
@@ -184,8 +184,8 @@ def read_noise(path: Path) -> dict[str, NoiseSamples]:
             & (table[:, 4] > table[:, 2])
             & (table[:, 2] > 0)
         )
-        found[metric] = NoiseSamples.of(table[finite].T, metric, int((~finite).sum()))
-    return found
+        samples[metric] = NoiseSamples.of(table[finite].T, metric, int((~finite).sum()))
+    return samples
 
 
 def read_frozen(path: Path) -> tuple[FrozenNoise, ...]:
@@ -203,11 +203,13 @@ def read_frozen(path: Path) -> tuple[FrozenNoise, ...]:
             and loss > 0
         ):
             groups.setdefault((step, ahead, loss, cells[4]), {})[block] = row
-    found = []
+    measurements = []
     for (step, ahead, loss, metric), blocks in sorted(groups.items()):
         _, _, examples, _, _, *columns = np.array(list(blocks.values())).T
-        found.append(replace(FrozenNoise(step, float(examples[0]), loss, metric, *columns), ahead=ahead))
-    return tuple(found)
+        measurements.append(
+            replace(FrozenNoise(step, float(examples[0]), loss, metric, *columns), ahead=ahead)
+        )
+    return tuple(measurements)
 
 
 def noise_scale(runs: Sequence[NoiseSamples]) -> Estimate:
@@ -248,21 +250,26 @@ def _blocks(run: NoiseSamples, samples: int) -> list[tuple[float, float, int]]:
 
 def _scale(noise: float, signal: float, noises: Floats, signals: Floats) -> Estimate:
     """The ratio with its jackknife interval, from the whole and from what is left without each block."""
-    from scipy.special import stdtrit  # slow to import, and most readers of this module have no use for it
-
-    n = len(noises)
-    quantile = float(stdtrit(n - 1, 0.975))
-
-    def error(values: Floats) -> float:
-        return float(quantile * np.sqrt((n - 1) / n * ((values - values.mean()) ** 2).sum()))
-
-    reach = error(signals)
+    t = quantile(len(noises) - 1)
+    reach = t * sqrt(jackknife(signals))
     if signal - reach <= 0 or noise <= 0 or min(noises.min(), signals.min()) <= 0:
         resolved = signal + reach > 0 and noise > 0
         return Estimate(None, low=noise / (signal + reach) if resolved else None)
-    spread = error(np.log(noises / signals))
+    spread = t * sqrt(jackknife(np.log(noises / signals)))
     value = noise / signal
     return Estimate(value, value * exp(-spread), value * exp(spread))
+
+
+def jackknife(left: Floats) -> float:
+    """Variance of an estimate, from its values without each of n parts, (n,)."""
+    return (len(left) - 1) / len(left) * float(((left - left.mean()) ** 2).sum())
+
+
+def quantile(freedom: float) -> float:
+    """The quantile of Student's t that bounds a 95 % interval."""
+    from scipy.special import stdtrit  # slow to import, and most readers of this module have no use for it
+
+    return float(stdtrit(freedom, 0.975))
 
 
 def noise_line(

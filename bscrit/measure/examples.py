@@ -91,13 +91,13 @@ class Examples:
 
     def _run(self, inputs: LaneInputs, whole: bool) -> ExampleGradients:
         try:
-            found = self._passes.run(self._plan, inputs, whole)
+            gradients = self._passes.run(self._plan, inputs, whole)
         except UnrecordedUse as unseen:
             # The model took a turn that it did not take in the check.
             self._plan = self._plans[inputs.shape[0] > 1] = PassPlan("single", str(unseen))
-            found = self._passes.run(self._plan, inputs, whole)
-        self._example_bytes = max(self._example_bytes, found.example_bytes)
-        return found
+            gradients = self._passes.run(self._plan, inputs, whole)
+        self._example_bytes = max(self._example_bytes, gradients.example_bytes)
+        return gradients
 
     def _chunk(self, inputs: LaneInputs, whole: bool) -> int:
         """Examples per pass that fit into the budget, in passes of nearly one size."""
@@ -181,14 +181,14 @@ class Examples:
     def _fault(self, plan: PassPlan, truth: _Truth) -> _Fault | None:
         """Where the plan does not give the truth."""
         try:
-            found = self._passes.run(plan, truth.inputs)
+            gradients = self._passes.run(plan, truth.inputs)
         except UnrecordedUse as unseen:
             return _Fault(unseen.names, str(unseen), unseen=True)
         except Exception as error:
             # Whatever a model does that this way can't do, another one may.
             return _Fault(frozenset(truth.inputs.parameters), _first_line(error))
-        names = truth.wrong_squares(found.squares) | truth.wrong_totals(found.totals)
-        self._example_bytes = max(self._example_bytes, found.example_bytes)
+        names = truth.wrong_squares(gradients.squares) | truth.wrong_totals(gradients.totals)
+        self._example_bytes = max(self._example_bytes, gradients.example_bytes)
         return _Fault(names, f"other gradients of {', '.join(sorted(names))}") if names else None
 
 
@@ -213,13 +213,15 @@ class _Truth:
     def wrong_squares(self, squares: Sequence[Tensor]) -> frozenset[str]:
         """Parameters whose squares, (K, n), are others."""
         true = self._squares()
-        distances = [(found - square).abs() for found, square in zip(squares, true, strict=True)]
+        distances = [(gradients - square).abs() for gradients, square in zip(squares, true, strict=True)]
         return self._beyond(distances, true)
 
     def wrong_totals(self, totals: Sequence[Tensor]) -> frozenset[str]:
         """Parameters whose sums over examples, [K, ...], are others."""
         pairs = zip(totals, self.gradients, strict=True)
-        distances = [(found - true.sum(1)).reshape(len(found), -1).square().sum(1) for found, true in pairs]
+        distances = [
+            (gradients - true.sum(1)).reshape(len(gradients), -1).square().sum(1) for gradients, true in pairs
+        ]
         return self._beyond(distances, [square.sum(1) for square in self._squares()])
 
     def _beyond(self, distances: Sequence[Tensor], squares: Sequence[Tensor]) -> frozenset[str]:
@@ -240,12 +242,12 @@ class _Truth:
         return [gradient.reshape(*gradient.shape[:2], -1).square().sum(2) for gradient in self.gradients]
 
 
-def _put(sums: Sums, found: ExampleGradients, whole: bool) -> None:
+def _put(sums: Sums, gradients: ExampleGradients, whole: bool) -> None:
     if whole:
-        sums.add(found.gradients, [1] * found.gradients[0].shape[1])
+        sums.add(gradients.gradients, [1] * gradients.gradients[0].shape[1])
         return
-    squares = torch.stack(list(found.squares)).sum(0)
-    sums.put(dict.fromkeys(sums.metrics, squares), found.totals, [1] * squares.shape[1])
+    squares = torch.stack(list(gradients.squares)).sum(0)
+    sums.put(dict.fromkeys(sums.metrics, squares), gradients.totals, [1] * squares.shape[1])
 
 
 @contextlib.contextmanager

@@ -46,20 +46,20 @@ def measure_frozen(
     alone: dict[str, list[list[Sample]]] = {
         name: [[] for _ in blocks] for name in estimated if name in metrics
     }
-    found: list[FrozenNoise] = []
+    measured: list[FrozenNoise] = []
     for first in range(0, max(draws - BLOCKS, 0) + 1, BLOCKS):
         for place in range(BLOCKS):
             batch = draw(first + place)
             blocks[place].merge(batch)
             for name, samples in alone.items():
                 samples[place] += batch.samples([name])[name]
-        found = [
+        measured = [
             _own(at, name, blocks, alone[name]) if name in alone else _multiplied(at, name, metric, blocks)
             for name, metric in metrics.items()
         ]
-        if all(one.scale().ln_half_width <= precision for one in found):
+        if all(one.scale().ln_half_width <= precision for one in measured):
             break
-    return found
+    return measured
 
 
 def _multiplied(at: tuple[float, float, float], name: str, metric: Metric, blocks: list[Sums]) -> FrozenNoise:

@@ -1,4 +1,4 @@
-"""What passes over examples take and give."""
+"""Inputs and results of passes over examples, and plans of how to pass."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Tensors = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class PassPlan:
-    """How to pass over examples."""
+    """A way to pass over examples."""
 
     way: str
     """layers, leaves or single"""
@@ -54,13 +54,13 @@ class LaneInputs:
 
 @dataclass(frozen=True)
 class ExampleGradients:
-    """What passes found, one tensor per parameter."""
+    """Gradients of examples, one tensor per parameter."""
 
     totals: Sequence[Tensor]
     """Sums of the gradients over examples, [K, ...]."""
     squares: Sequence[Tensor]
-    """(K, n) in float64; none if the gradients were asked for."""
+    """(K, n) in float64; none where the whole gradients are returned."""
     gradients: Sequence[Tensor]
-    """[K, n, ...]; none unless they were asked for."""
+    """[K, n, ...]; none where their squares are returned."""
     example_bytes: int = 0
-    """What was kept for one example of one lane."""
+    """Memory kept for one example of one lane."""

@@ -39,7 +39,7 @@ class RecordedCall:
     keys: Keys
     inputs: Tensor | None = None
     common: int = 0
-    """Of how many vmaps the inputs don't depend on the lane, or example."""
+    """Number of vmaps whose lane, or example, the inputs don't depend on."""
     output: GradientEdge | None = None
 
 
@@ -63,7 +63,7 @@ class LayerRecorder:
 
     @contextlib.contextmanager
     def hooks(self, layers: Iterable[tuple[nn.Module, Keys]]) -> Iterator[None]:
-        """LayerRecorder these layers; first in line, so that hooks of others can't come between."""
+        """Record these layers; first in line, so that hooks of others can't come between."""
         handles = [module.register_forward_hook(self._hook(keys), prepend=True) for module, keys in layers]
         try:
             yield
@@ -81,19 +81,19 @@ class LayerRecorder:
         Raises:
             UnrecordedUse: a layer was not called with examples as the first dimension.
         """
-        found: dict[str, list[ParameterUse]] = {}
+        uses: dict[str, list[ParameterUse]] = {}
         for call, gradient in zip(self.calls, gradients, strict=True):
             for name in call.keys.values():
-                found.setdefault(name, [])
+                uses.setdefault(name, [])
             if gradient is None:
                 continue
             inputs, outputs = self._inputs(call, examples), self._by_example(gradient, examples)
             if inputs is None or outputs is None:
                 raise UnrecordedUse(call.keys.values())
-            seen = LayerCall(call.module, inputs, outputs)
+            layer_call = LayerCall(call.module, inputs, outputs)
             for key, name in call.keys.items():
-                found[name].append(ParameterUse(seen, key))
-        return found
+                uses[name].append(ParameterUse(layer_call, key))
+        return uses
 
     def _hook(self, keys: Keys) -> Callable[[nn.Module, Any, Any], Tensor | None]:
         def note(module: nn.Module, args: Any, output: Any) -> Tensor | None:
@@ -109,8 +109,8 @@ class LayerRecorder:
                 output = _Tap.apply(self._note_output(call), self._levels, output)  # type: ignore[no-untyped-call]
             else:
                 call.output = get_gradient_edge(output)
-            seen: Tensor = output
-            return seen
+            recorded: Tensor = output
+            return recorded
 
         return note
 

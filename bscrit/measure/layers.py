@@ -50,7 +50,7 @@ class ParameterUse:
     """The parameter's name in the layer."""
 
     def piece(self, block: slice | None = None) -> Piece:
-        """What the use adds to the gradients of examples, all of them by default."""
+        """The part of the use in the gradients of examples, all of them by default."""
         module, x, b = self.call.module, self.call.inputs, self.call.gradients
         rule = rules_of(module)[self.key]
         return rule(module, x, b) if block is None else rule(module, x[block], b[block])
@@ -100,8 +100,7 @@ def squares(uses: Sequence[ParameterUse], examples: int) -> Tensor:
     if len(uses) == 1 and uses[0].is_product():
         call = uses[0].call
         return call.gradient_squares * (square(call.inputs) if uses[0].key == "weight" else 1)
-    found = [_squares([use.piece(block) for use in uses]) for block in _blocks(uses, examples)]
-    return found[0] if len(found) == 1 else torch.cat(found)
+    return torch.cat([_squares([use.piece(block) for use in uses]) for block in _blocks(uses, examples)])
 
 
 def gradients(uses: Sequence[ParameterUse]) -> Tensor:
@@ -235,7 +234,7 @@ def _positions_last(tensor: Tensor, spatial: int, groups: int) -> Tensor:
 
 
 def _padding(module: Any) -> list[int]:
-    """Of the spatial dimensions, the last one first, as functional.pad wants it."""
+    """Padding of the spatial dimensions, the last one first, as functional.pad wants it."""
     sides: list[int] = []
     for axis in reversed(range(len(module.kernel_size))):
         if isinstance(module.padding, str):

@@ -52,17 +52,17 @@ class Passes:
         lanes = inputs.shape[0]
         if plan.way != "single" and (plan.together or lanes == 1):
             return self._at_once(plan, inputs, whole)
-        found = []
+        of_lanes = []
         for lane in range(lanes):
             one = inputs.of_lanes(lane, lane + 1)
-            found.append(
+            of_lanes.append(
                 self._one_by_one(one, whole) if plan.way == "single" else self._at_once(plan, one, whole)
             )
         return ExampleGradients(
-            _joined([one.totals for one in found]),
-            _joined([one.squares for one in found]),
-            _joined([one.gradients for one in found]),
-            max(one.example_bytes for one in found),
+            _joined([one.totals for one in of_lanes]),
+            _joined([one.squares for one in of_lanes]),
+            _joined([one.gradients for one in of_lanes]),
+            max(one.example_bytes for one in of_lanes),
         )
 
     def totals(self, inputs: LaneInputs) -> Sequence[Tensor]:
@@ -125,10 +125,10 @@ class Passes:
         # In backward, too: a model with checkpoints runs again there.
         with self._places.holding(leaves, buffers):
             losses = self._losses(self._model, _firsts(inputs.batch))
-            found = _gradients(check_losses(losses, inputs.shape[1:]), list(leaves.values()))
+            gradients = _gradients(check_losses(losses, inputs.shape[1:]), list(leaves.values()))
         return [
             torch.zeros_like(leaf) if gradient is None else gradient
-            for leaf, gradient in zip(leaves.values(), found, strict=True)
+            for leaf, gradient in zip(leaves.values(), gradients, strict=True)
         ]
 
     def _at_once(self, plan: PassPlan, inputs: LaneInputs, whole: bool) -> ExampleGradients:
@@ -151,10 +151,10 @@ class Passes:
                 return self._at_once(plan, inputs, whole)
             check_losses(losses, inputs.shape[1:] if single else inputs.shape)
             edges = [call.output for call in recorder.calls]
-            found = _gradients(losses, [*edges, *leaves.values(), *each.values()])
-        of_all = dict(zip(leaves, found[len(edges) :], strict=False))
-        of_each = dict(zip(each, found[len(edges) + len(leaves) :], strict=True))
-        uses = recorder.uses(found[: len(edges)], lanes * count)
+            gradients = _gradients(losses, [*edges, *leaves.values(), *each.values()])
+        of_all = dict(zip(leaves, gradients[len(edges) :], strict=False))
+        of_each = dict(zip(each, gradients[len(edges) + len(leaves) :], strict=True))
+        uses = recorder.uses(gradients[: len(edges)], lanes * count)
         unseen = [name for name, total in of_all.items() if total is not None and name not in uses]
         if unseen:
             raise UnrecordedUse(unseen)
@@ -192,7 +192,7 @@ class Passes:
         return leaves
 
     def _of_lane(self, buffers: Tensors) -> Tensors:
-        """Of the only lane; copies, since a forward may write into them."""
+        """Buffers of the only lane; copies, since a forward may write into them."""
         return {name: tensor.detach()[0].clone() for name, tensor in buffers.items()}
 
 
@@ -241,8 +241,8 @@ def _joined(lanes: Sequence[Sequence[Tensor]]) -> Sequence[Tensor]:
 def _gradients(losses: Tensor, inputs: Sequence[Any]) -> list[Tensor | None]:
     if not inputs or not losses.requires_grad:
         return [None] * len(inputs)
-    found = torch.autograd.grad(losses.sum(), inputs, allow_unused=True)
-    return [None if g is None else g.to_dense() if g.is_sparse else g for g in found]
+    gradients = torch.autograd.grad(losses.sum(), inputs, allow_unused=True)
+    return [None if g is None else g.to_dense() if g.is_sparse else g for g in gradients]
 
 
 def _attention(plain: bool) -> AbstractContextManager[None]:

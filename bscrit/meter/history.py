@@ -1,4 +1,4 @@
-"""What a meter has measured, in words and in files."""
+"""The samples of a meter: kept, read, written and logged."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class History:
         self.file = NoiseFile(path, self.metric, step)
 
     def keep(self, step: int, examples: int, sample: Sample, log: bool) -> str:
-        """Take a sample, write it, and log it if so asked; what went wrong with the file, or nothing."""
+        """Take a sample, write it, and and log it; what went wrong with the file, or nothing."""
         self.rows.append((step, examples, *sample))
         trouble = ""
         if self.file is not None:

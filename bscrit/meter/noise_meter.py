@@ -51,8 +51,7 @@ from bscrit.noise import NoiseSamples
 from bscrit.order import NoiseSettings
 
 ALONE = 3  # measured steps without anything to compare, after which it is said
-PATIENCE = 100
-"""Steps after which an optimizer that keeps no moments is taken for the wrong one."""
+PATIENCE = 100  # steps after which an optimizer that keeps no moments is taken for the wrong one
 
 
 class Scaler(Protocol):
@@ -188,9 +187,7 @@ class NoiseMeter:
     def step(self) -> None:
         """All backwards of an update are done; whether the update itself is, does not matter."""
         if self._sums is not None:
-            device = next(self.model.parameters()).device
-            trouble = self._settle(self._sums, device)
-            if trouble:
+            if trouble := self._settle(self._sums, next(self.model.parameters()).device):
                 self._warn(trouble)
             self._due = self._cadence.after(self._calls) if self._sums.ready else self._calls + 1
             self._sums = None
@@ -222,7 +219,7 @@ class NoiseMeter:
         return self._history.samples()
 
     def state_dict(self) -> dict[str, Any]:
-        """What a meter needs to go on, after `step()`; plain numbers, for JSON too."""
+        """The state with which a meter goes on, after `step()`; plain numbers, for JSON too."""
         return {
             "step": self._step,
             "examples": self._examples + self._examples_here * ranks(self.group),

@@ -30,7 +30,7 @@ Solution = tuple[float, float, float, float]
 
 
 class LossGradients:
-    """Of a loss, at the parameters as they are.
+    """Gradients of a loss, at the parameters as they are.
 
     Args:
         model: whose data-parallel wrapper is left away, as it would wait for a backward of its own.
@@ -83,7 +83,7 @@ class RankAverage:
         """Nothing is held."""
 
     def outcome(self, examples: int, device: torch.device, group: dist.ProcessGroup | None) -> StepOutcome:
-        """As of StepSums: the mean over the ranks that have a solution."""
+        """The mean over the ranks that have a solution."""
         mine = [*(self.solution or (0.0, 0.0, 0.0, 0.0)), float(self.solution is not None)]
         added = add_over_ranks([*mine, float(examples), float(bool(self.fault))], device, group)
         *sums, answers, all_examples, faults = added

@@ -1,4 +1,4 @@
-"""What a meter can measure, and why not the rest."""
+"""Models, settings and optimizers that a meter can measure with, and complaints about the rest."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ COMPLAINTS = {
     "hessian": 'metric="hessian" is measured by meter.measure(loss, batch) alone, which every step so far lacked',
     "adam": "the optimizer keeps no second moments: pass the one that trains the model",
 }
-"""What the loop may do wrong in a step, and the remedy."""
+"""Mistakes of a loop in a step, and the remedy."""
 
 
 def check_settings(

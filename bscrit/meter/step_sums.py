@@ -1,4 +1,4 @@
-"""What a loop's own gradients add to, in one measured step: seen by hooks, added over micro-batches and ranks.
+"""Sums of a loop's own gradients in one measured step: seen by hooks, added over micro-batches and ranks.
 
 A backward adds d_i = c w_i g_i to a parameter's gradient: g_i is the mean gradient of micro-batch i, w_i its
 weight in the update, c common to all. Data-parallel training averages over R ranks, so that the update sees
@@ -33,7 +33,7 @@ PIECE = 2**18
 
 @dataclass(frozen=True)
 class StepOutcome:
-    """What all ranks know of a measured step.
+    """A measured step, added over all ranks.
 
     Attributes:
         sample: None where there is none.
@@ -172,7 +172,7 @@ class StepSums:
         self._now: dict[torch.device, Tensor] = {}
 
     def _hook(self, index: int, gradient: Tensor) -> None:
-        """Of a parameter: sees the gradient of this backward alone, before it is accumulated and reduced."""
+        """The hook of a parameter: sees the gradient of this backward alone, before it is accumulated and reduced."""
         with torch.no_grad():
             self.see(index, gradient.detach())
 
@@ -186,8 +186,7 @@ class StepSums:
                 dist.all_reduce(flat, group=group)
             weight = None
             if self.preconditioner is not None:
-                found = [(self._weights()[index], self.parameters[index]) for index in chunk]
-                weight = torch.cat([_flat(weight, parameter) for weight, parameter in found])
+                weight = torch.cat([_flat(self._weights()[index], self.parameters[index]) for index in chunk])
             square = _square(flat, weight)
             squares[flat.device] = squares[flat.device] + square if flat.device in squares else square
         return sum(float(square) for square in squares.values())

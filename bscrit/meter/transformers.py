@@ -142,11 +142,11 @@ class NoiseCallback(TrainerCallback, ExportableState):
             self._inputs_hook = None
 
     def _state_at(self, args: TrainingArguments, state: TrainerState) -> Mapping[str, Any] | None:
-        """Of the meter, where training resumes; without one in the checkpoint, examples are reckoned."""
+        """The state of the meter, where training resumes; without one in the checkpoint, examples are reckoned."""
         if not state.global_step:
             return None
-        known: Any = state.stateful_callbacks
-        stored = known[type(self).__name__]
+        callbacks: Any = state.stateful_callbacks
+        stored = callbacks[type(self).__name__]
         stored = stored[0] if isinstance(stored, list) else stored
         saved = self.saved or stored["attributes"]["saved"]
         a_step = args.train_batch_size * args.gradient_accumulation_steps * args.world_size

@@ -22,7 +22,7 @@ from bscrit.curve import Floats
 from bscrit.estimate import Estimate
 from bscrit.fit.noise.windows import Runs, Window, last_window, windows
 from bscrit.fit.result import Forecast, NoiseWindows
-from bscrit.noise import noise_scale
+from bscrit.noise import jackknife, noise_scale, quantile
 
 START, END = 0.02, 0.2  # shares of the steps to the target
 SETTLED = 0.1  # the start is no later than this, even where samples are few
@@ -50,13 +50,13 @@ def over_steps(rates: Floats, steps: Floats, batch_size: float) -> Floats:  # no
 
 
 def along(runs: Runs) -> NoiseWindows:
-    """What is reported of the runs at one batch size."""
+    """The averages that are reported of the runs at one batch size."""
     cut = [one.until(runs.steps) for one in runs.samples]
-    found = windows(runs)
+    windowed = windows(runs)
     return NoiseWindows(
         start=start_of([runs]),
-        mean=average(found, runs.batch_size, over_progress),
-        mean_steps=average(found, runs.batch_size, over_steps),
+        mean=average(windowed, runs.batch_size, over_progress),
+        mean_steps=average(windowed, runs.batch_size, over_steps),
         at_target=end_of([runs]),
         temperature=runs.temperature,
         samples=sum(map(len, cut)),
@@ -65,7 +65,7 @@ def along(runs: Runs) -> NoiseWindows:
 
 
 def start_of(several: Sequence[Runs]) -> Estimate:
-    """Of the first samples of all runs together: those of the first steps, or a few where there are too few."""
+    """The scale of the first samples of all runs together: those of the first steps, or a few."""
     every = [(one, runs.steps) for runs in several for one in runs.samples if len(one)]
     first = [one.until(START * steps) for one, steps in every]
     for place in range(1, 4):
@@ -76,52 +76,54 @@ def start_of(several: Sequence[Runs]) -> Estimate:
 
 
 def end_of(several: Sequence[Runs]) -> Estimate:
-    """Of the samples of all runs in the last fifth of the steps to the target."""
+    """The scale of the samples of all runs in the last fifth of the steps to the target."""
     return average(last_window(several, END), 1.0, over_progress)
 
 
 def forecast(runs: Runs, b_crit: Estimate) -> Forecast | None:
     """The frontier as one batch size predicts it; None where its noise scale is not resolved."""
-    found = windows(runs)
-    predicted = average(found, runs.batch_size, over_progress)
+    windowed = windows(runs)
+    predicted = average(windowed, runs.batch_size, over_progress)
     if predicted.value is None:
         return None
     return Forecast(
         runs.batch_size,
-        s_min=average(found, runs.batch_size, s_min, runs.ln_error),
-        e_min=average(found, runs.batch_size, e_min, runs.ln_error),
+        s_min=average(windowed, runs.batch_size, s_min, runs.ln_error),
+        e_min=average(windowed, runs.batch_size, e_min, runs.ln_error),
         b_crit=predicted,
         error=ratio(predicted, b_crit),
     )
 
 
-def average(found: Sequence[Window], batch_size: float, of: Average, ln_error: float = 0.0) -> Estimate:
+def average(windowed: Sequence[Window], batch_size: float, of: Average, ln_error: float = 0.0) -> Estimate:
     """An average over windows; a lower bound alone where |G|^2 is not distinguishable from 0.
 
     Args:
         ln_error: standard error of ln(steps), for averages that grow with them.
     """
-    if not found:
+    if not windowed:
         return Estimate(None)
-    steps = np.array([window.length for window in found])
-    rates = np.array([window.rates for window in found])
-    if not _resolved(found, each=of is over_steps):
-        return Estimate(None, _bound(found, batch_size, of))
+    steps = np.array([window.length for window in windowed])
+    rates = np.array([window.rates for window in windowed])
+    if not _resolved(windowed, each=of is over_steps):
+        return Estimate(None, _bound(windowed, batch_size, of))
     value, bias, variances, freedoms = log(float(of(rates, steps, batch_size))), 0.0, [], []
-    for place, window in enumerate(found):
+    for place, window in enumerate(windowed):
         others = window.without
         n = len(others)
         replaced = np.repeat(rates[None], n, 0)
         replaced[:, place] = others
         left = of(replaced, steps, batch_size)
         if not (left > 0).all():
-            return Estimate(None, _bound(found, batch_size, of))
+            return Estimate(None, _bound(windowed, batch_size, of))
         left = np.log(left)
         bias += (n - 1) * (float(left.mean()) - value)
-        variances.append(_jackknife(left))
+        variances.append(jackknife(left))
         freedoms.append(max(n - 1, 1))
     variance, freedom = _sum(variances, freedoms)
-    reach = max(quantile(freedom) * sqrt(variance), _between_runs(found, batch_size, of, variance, freedom))
+    reach = max(
+        quantile(freedom) * sqrt(variance), _between_runs(windowed, batch_size, of, variance, freedom)
+    )
     reach = hypot(reach, 1.96 * ln_error)
     middle = value - bias
     if reach > VAGUEST:
@@ -129,19 +131,19 @@ def average(found: Sequence[Window], batch_size: float, of: Average, ln_error: f
     return Estimate(exp(middle), exp(middle - reach), exp(middle + reach))
 
 
-def _resolved(found: Sequence[Window], each: bool) -> bool:
+def _resolved(windowed: Sequence[Window], each: bool) -> bool:
     """Whether |G|^2/Q over the run, or in each window, is distinguishable from 0."""
-    if any(len(window.blocks) < 2 for window in found):
+    if any(len(window.blocks) < 2 for window in windowed):
         return False
-    parts = [[window] for window in found] if each else [found]
+    parts = [[window] for window in windowed] if each else [windowed]
     return all(_signal(part)[0] > _signal(part)[1] and _noise(part) > 0 for part in parts)
 
 
-def _bound(found: Sequence[Window], batch_size: float, of: Average) -> float | None:
+def _bound(windowed: Sequence[Window], batch_size: float, of: Average) -> float | None:
     """A lower bound of an average, from the end of the interval of |G|^2/Q; None where that says nothing."""
     if of is not over_steps and of is not over_progress:
         return None
-    parts = [[window] for window in found] if of is over_steps else [found]
+    parts = [[window] for window in windowed] if of is over_steps else [windowed]
     ends = [(_noise(part), sum(_signal(part)), sum(w.length for w in part)) for part in parts]
     if not all(np.isfinite(end[1]) and end[1] > 0 and end[0] > 0 for end in ends):
         return None
@@ -149,20 +151,20 @@ def _bound(found: Sequence[Window], batch_size: float, of: Average) -> float | N
     return float(of(np.stack([noise / steps, signal / steps], 1), steps, batch_size))
 
 
-def _noise(found: Sequence[Window]) -> float:
-    return sum(float(window.length * window.rates[0]) for window in found)
+def _noise(windowed: Sequence[Window]) -> float:
+    return sum(float(window.length * window.rates[0]) for window in windowed)
 
 
-def _signal(found: Sequence[Window]) -> tuple[float, float]:
+def _signal(windowed: Sequence[Window]) -> tuple[float, float]:
     """sum |G|^2/Q over the steps of windows, and half the width of its interval."""
-    total = sum(float(window.length * window.rates[1]) for window in found)
-    variances = [(window.length * window.error) ** 2 for window in found]
-    variance, freedom = _sum(variances, [max(len(window.blocks) - 1, 1) for window in found])
+    total = sum(float(window.length * window.rates[1]) for window in windowed)
+    variances = [(window.length * window.error) ** 2 for window in windowed]
+    variance, freedom = _sum(variances, [max(len(window.blocks) - 1, 1) for window in windowed])
     return total, quantile(freedom) * sqrt(variance)
 
 
 def _between_runs(
-    found: Sequence[Window], batch_size: float, of: Average, variance: float, freedom: float
+    windowed: Sequence[Window], batch_size: float, of: Average, variance: float, freedom: float
 ) -> float:
     """Half-width in ln of the average where runs differ as wholes, 0 where no more than their blocks say.
 
@@ -170,15 +172,15 @@ def _between_runs(
     """
     from scipy.special import fdtri  # slow to import
 
-    runs = np.unique(np.concatenate([window.run for window in found]))
+    runs = np.unique(np.concatenate([window.run for window in windowed]))
     if len(runs) < 2 or not variance:
         return 0.0
-    steps = np.array([window.length for window in found])
-    rates = np.array([[window.without_run(run) for window in found] for run in runs])
+    steps = np.array([window.length for window in windowed])
+    rates = np.array([[window.without_run(run) for window in windowed] for run in runs])
     left = of(rates, steps, batch_size)
     if not (left > 0).all():
         return 0.0
-    between = _jackknife(np.log(left))
+    between = jackknife(np.log(left))
     if between < variance * float(fdtri(len(runs) - 1, freedom, UNEQUAL)):
         return 0.0
     return quantile(len(runs) - 1) * sqrt(between)
@@ -189,18 +191,6 @@ def _sum(variances: Sequence[float], freedoms: Sequence[int]) -> tuple[float, fl
     total = sum(variances)
     squares = sum(v * v / f for v, f in zip(variances, freedoms, strict=True))
     return total, total * total / squares if 0 < squares < float("inf") else float(max(freedoms))
-
-
-def _jackknife(left: Floats) -> float:
-    """Variance from what is left without each of n parts."""
-    return (len(left) - 1) / len(left) * float(((left - left.mean()) ** 2).sum())
-
-
-def quantile(freedom: float) -> float:
-    """Of Student's t at 97.5 %."""
-    from scipy.special import stdtrit  # slow to import
-
-    return float(stdtrit(freedom, 0.975))
 
 
 def ratio(one: Estimate, other: Estimate) -> Estimate:

@@ -38,13 +38,13 @@ def pooled(estimates: Sequence[Estimate]) -> Estimate:
     if len(known) < 2:
         return known[0] if known else Estimate(None)
     y = np.array([log(e.value) for e in known if e.value])
-    found = fit_line(np.ones((len(y), 1)), y, np.array([variance(e) for e in known]))
-    middle, reach = float(found.beta[0]), NORMAL * sqrt(float(found.covariance[0, 0]))
+    line = fit_line(np.ones((len(y), 1)), y, np.array([variance(e) for e in known]))
+    middle, reach = float(line.beta[0]), NORMAL * sqrt(float(line.covariance[0, 0]))
     return Estimate(float(f"{exp(middle):.12g}"), exp(middle - reach), exp(middle + reach))
 
 
 def variance(estimate: Estimate) -> float:
-    """Of ln(estimate), from its interval."""
+    """The variance of ln(estimate), from its interval."""
     width = estimate.ln_half_width
     return max((width / NORMAL) ** 2, SMALLEST) if isfinite(width) else SMALLEST
 

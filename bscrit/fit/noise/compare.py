@@ -3,7 +3,7 @@
 B_crit is the average over the progress of a run of the noise scale that its curvature weighs, B_noise, along the
 path of large batches (McCandlish et al. 2018, section 2.3). B_simple = tr(Sigma)/|G|^2 is equal to it where the
 Hessian is near the identity alone: their ratio runs from 0.05 to 8 in published tasks, so the comparison can
-fail, and says so.
+fail.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bscrit.fit.result import Fit, NoiseComparison, NoiseWindows, Point
 from bscrit.noise import samples_of
 from bscrit.record import Record
 
-METRICS = ("identity", "hessian", "adam")  # the order in which they are told
+METRICS = ("identity", "hessian", "adam")  # in the order in which they are reported
 
 
 def with_noise(fit: Fit, records: Iterable[Record], data: float | None = None) -> Fit:
@@ -80,16 +80,16 @@ def compare(fit: Fit | None, metric: str, by_size: Mapping[float, Runs]) -> Nois
     b_crit = Estimate(None) if fit is None else fit.b_crit
     over = _large(each, b_crit.value)
     together = _pooled([each[size] for size in over], [by_size[size] for size in over])
-    found = ratio(together.mean, b_crit)
-    verdict = judged(together.mean, found)
+    to_b_crit = ratio(together.mean, b_crit)
+    verdict = judged(together.mean, to_b_crit)
     largest = max((size for size, one in each.items() if one.mean.value is not None), default=None)
     return NoiseComparison(
         metric=metric,
         pooled=together,
         pooled_over=over,
-        ratio=found,
+        ratio=to_b_crit,
         verdict=verdict,
-        text=said(metric, verdict, together.mean, found, b_crit),
+        text=said(metric, verdict, together.mean, to_b_crit, b_crit),
         by_batch_size=each,
         forecast=None if largest is None or fit is None else forecast(by_size[largest], b_crit),
         growth=growth([by_size[size] for size in over]),

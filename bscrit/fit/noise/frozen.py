@@ -10,16 +10,16 @@ import numpy as np
 
 from bscrit.curve import Floats
 from bscrit.estimate import Estimate
-from bscrit.fit.noise.averages import quantile, without_vague
+from bscrit.fit.noise.averages import without_vague
 from bscrit.fit.result import FrozenScale
-from bscrit.noise import MIN_SAMPLES, FrozenNoise
+from bscrit.noise import MIN_SAMPLES, FrozenNoise, jackknife, quantile
 from bscrit.record import Record
 
 FEWEST_RUNS = 3
 
 
 def frozen_scales(records: Iterable[Record], metric: str, data: float | None) -> tuple[FrozenScale, ...]:
-    """One scale for each loss that was asked for, the highest first: the order of training.
+    """One scale for each loss of the settings, the highest first: the order of training.
 
     The ratio of the sums over all seeds and batch sizes, so that one that is not resolved counts as what it is. The
     interval is a jackknife over the blocks of each measurement, or over runs where these differ by more.
@@ -30,8 +30,8 @@ def frozen_scales(records: Iterable[Record], metric: str, data: float | None) ->
         for one in record.frozen:
             if one.metric == metric and len(one.dot) >= MIN_SAMPLES:
                 of_run[one.loss].append(one.from_data_of(data))
-        for loss, found in of_run.items():
-            groups[loss].append(found)
+        for loss, measured in of_run.items():
+            groups[loss].append(measured)
     return tuple(_together(loss, groups[loss]) for loss in sorted(groups, reverse=True))
 
 
@@ -57,10 +57,8 @@ def _together(loss: float, runs: Sequence[Sequence[FrozenNoise]]) -> FrozenScale
 def _spread(left: Floats) -> Floats:
     """(2,): jackknife variances of ln(noise/signal), inf where it has none, and of the signal."""
     noise, signal = left
-    n = len(signal)
-    logs = np.log(noise / signal) if left.min() > 0 else np.array([0.0, np.inf])
-    values = ((logs - logs.mean()) ** 2).sum() if np.isfinite(logs).all() else np.inf
-    return (n - 1) / n * np.array([values, ((signal - signal.mean()) ** 2).sum()])
+    of_ratio = jackknife(np.log(noise / signal)) if left.min() > 0 else np.inf
+    return np.array([of_ratio, jackknife(signal)])
 
 
 def _estimate(whole: Floats, spread: Floats, freedom: int) -> Estimate:

@@ -1,4 +1,4 @@
-"""How the noise scale grows as the loss falls: scale = at_one loss^-exponent.
+"""Growth of the noise scale as the loss falls: scale = at_one loss^-exponent.
 
 A line in (ln loss, ln scale) over the resolved windows of all runs, against the loss of their mean curve, as in
 McCandlish et al. 2018 (section 3) and Kaplan et al. 2020 (B_crit ~ loss^(-1/alpha_B)). A window's scale is an
@@ -16,10 +16,11 @@ import numpy as np
 
 from bscrit.curve import Curve, Floats
 from bscrit.estimate import Estimate
-from bscrit.fit.noise.averages import average, over_progress, quantile
+from bscrit.fit.noise.averages import average, over_progress
 from bscrit.fit.noise.combine import fit_line, variance
 from bscrit.fit.noise.windows import ALWAYS, Runs, windows
 from bscrit.fit.result import Growth
+from bscrit.noise import quantile
 
 FEWEST = 4
 NARROWEST = 1.5  # ratio of the losses
@@ -51,14 +52,14 @@ class _Point:
 def growth(several: Sequence[Runs]) -> Growth | None:
     """The law over all windows of some batch sizes; None for too few windows, losses that are too
     alike, or an exponent that they leave open."""
-    found = [point for runs in several for point in _points(runs)]
-    if len(found) < FEWEST:
+    points = [point for runs in several for point in _points(runs)]
+    if len(points) < FEWEST:
         return None
-    y = np.array([log(point.scale) for point in found])
-    variances = np.array([point.variance for point in found])
+    y = np.array([log(point.scale) for point in points])
+    variances = np.array([point.variance for point in points])
     exponent = 0.0
     for _ in range(ROUNDS):
-        x = np.array([point.loss(exponent) for point in found])
+        x = np.array([point.loss(exponent) for point in points])
         if x.max() - x.min() < log(NARROWEST):
             return None
         line = fit_line(np.stack([np.ones(len(x)), x], 1), y, variances)

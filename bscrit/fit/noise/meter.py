@@ -35,13 +35,13 @@ def is_noise(source: Any) -> bool:
             return False
         with Path(source).open("rb") as stream:
             return stream.readline(200).decode("utf-8-sig", "replace").strip() == HEADER
-    except (OSError, ValueError):  # its reader says what is wrong with it
+    except (OSError, ValueError):  # its reader explains what is wrong with it
         return False
 
 
 def read_meters(paths: Iterable[Path | str]) -> Meters:
     """Raises UserError for a file that is no noise.csv, or that holds no sample."""
-    found: dict[str, dict[float, list[NoiseSamples]]] = defaultdict(lambda: defaultdict(list))
+    meters: dict[str, dict[float, list[NoiseSamples]]] = defaultdict(lambda: defaultdict(list))
     for path in paths:
         with readable(Path(path)):
             if not Path(path).is_file():
@@ -51,12 +51,12 @@ def read_meters(paths: Iterable[Path | str]) -> Meters:
         runs = read_noise(Path(path))
         for metric, samples in runs.items():
             if len(samples):
-                found[metric][float(f"{np.median(samples.n_big):.6g}")].append(samples)
+                meters[metric][float(f"{np.median(samples.n_big):.6g}")].append(samples)
         if not any(map(len, runs.values())):
             dropped = sum(samples.dropped for samples in runs.values())
             what = f"holds no noise sample{f', {dropped} are not finite' if dropped else ''}"
             raise UserError(str(path), what, "train on: the meter writes a line for each sample")
-    return found
+    return meters
 
 
 def comparisons(meters: Meters, fit: Fit | None = None) -> list[NoiseComparison]:
@@ -76,8 +76,8 @@ def comparisons(meters: Meters, fit: Fit | None = None) -> list[NoiseComparison]
 
 def report_of(paths: Sequence[Path | str], unit: str) -> Report:
     """A report of noise alone."""
-    found = comparisons(read_meters(paths))
-    return Report(" ".join(map(str, paths)), unit, (), noise=tuple(found))
+    noise = tuple(comparisons(read_meters(paths)))
+    return Report(" ".join(map(str, paths)), unit, (), noise=noise)
 
 
 def with_meters(report: Report, meters: Meters) -> Report:

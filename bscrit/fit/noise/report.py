@@ -24,13 +24,13 @@ def alone(comparisons: Sequence[NoiseComparison], unit: str) -> list[str]:
     return [
         line
         for one in comparisons
-        for batch_size, found in one.by_batch_size.items()
+        for batch_size, windows in one.by_batch_size.items()
         for line in [
-            f"{scale_name(one.metric)} at batch size {size(batch_size)}: {_counted(found)}",
-            f"  {'start':<9} {_said(found.start, unit)}",
-            f"  {'mean':<9} {_said(found.mean_steps, unit)}, over the steps",
-            f"  {'':<9} {_said(found.mean, unit)}, over the progress that each step makes",
-            f"  {'end':<9} {_said(found.at_target, unit)}",
+            f"{scale_name(one.metric)} at batch size {size(batch_size)}: {_counted(windows)}",
+            f"  {'start':<9} {_said(windows.start, unit)}",
+            f"  {'mean':<9} {_said(windows.mean_steps, unit)}, over the steps",
+            f"  {'':<9} {_said(windows.mean, unit)}, over the progress that each step makes",
+            f"  {'end':<9} {_said(windows.at_target, unit)}",
             "",
         ]
     ]
@@ -38,7 +38,7 @@ def alone(comparisons: Sequence[NoiseComparison], unit: str) -> list[str]:
 
 def to_data(one: NoiseComparison) -> dict[str, Any]:
     """As JSON holds it: batch sizes are numbers in a list, not keys."""
-    each = [{"batch_size": key, **asdict(found)} for key, found in one.by_batch_size.items()]
+    each = [{"batch_size": key, **asdict(windows)} for key, windows in one.by_batch_size.items()]
     plain = asdict(one)
     return {
         **plain,
@@ -50,18 +50,18 @@ def to_data(one: NoiseComparison) -> dict[str, Any]:
 
 def columns(fit: Fit) -> dict[str, float | None]:
     """For a table with a row for each fit: b_simple, b_noise, b_adam and their ratios to B_crit, with intervals."""
-    found: dict[str, float | None] = {}
+    row: dict[str, float | None] = {}
     for one in fit.noise:
         name = scale_name(one.metric).lower()
         for label, estimate in ((name, one.pooled.mean), (f"{name}_ratio", one.ratio)):
-            found |= {label: estimate.value, f"{label}_low": estimate.low, f"{label}_high": estimate.high}
-    return found
+            row |= {label: estimate.value, f"{label}_low": estimate.low, f"{label}_high": estimate.high}
+    return row
 
 
 def cells(fit: Fit, batch_size: float) -> list[str]:
     """The mean in each metric at a batch size; ">" before a bound, nothing where nothing is known."""
-    found = [one.by_batch_size.get(batch_size) for one in fit.noise]
-    return ["" if windows is None else _short(windows.mean) for windows in found]
+    each = [one.by_batch_size.get(batch_size) for one in fit.noise]
+    return ["" if windows is None else _short(windows.mean) for windows in each]
 
 
 def ratios(fit: Fit) -> str:
@@ -82,19 +82,21 @@ def _comparison(one: NoiseComparison, unit: str) -> list[str]:
             f"{name:<9} {_said(one.pooled.mean, unit)}, over the progress of the runs at batch size {where}"
         )
         ends = [("at the start", one.pooled.start), ("at the target", one.pooled.at_target)]
-        known = [f"{_said(found, unit)} {when}" for when, found in ends if found != Estimate(None)]
-        lines += [f"{'':<9} {'; '.join(known)}"] if known else []
+        resolved = [f"{_said(end, unit)} {when}" for when, end in ends if end != Estimate(None)]
+        lines += [f"{'':<9} {'; '.join(resolved)}"] if resolved else []
         if one.ratio.value is not None:
             lines.append(f"{'':<9} {shown(one.ratio)} of B_crit: {one.verdict}")
         if one.verdict not in ("agrees", "same order"):
             lines.append(f"{'':<9} {one.text}")
     if one.forecast is not None:
-        told = one.forecast
-        error = f", {shown(told.error, 2)} of the measured one" if told.error.value is not None else ""
+        forecast = one.forecast
+        error = (
+            f", {shown(forecast.error, 2)} of the measured one" if forecast.error.value is not None else ""
+        )
         lines += [
-            f"{'forecast':<9} B_crit {_said(told.b_crit, unit)}{error}: from {name} at batch size"
-            f" {size(told.batch_size)} alone",
-            f"{'':<9} S_min {shown(told.s_min)} steps, E_min {_said(told.e_min, unit)}",
+            f"{'forecast':<9} B_crit {_said(forecast.b_crit, unit)}{error}: from {name} at batch size"
+            f" {size(forecast.batch_size)} alone",
+            f"{'':<9} S_min {shown(forecast.s_min)} steps, E_min {_said(forecast.e_min, unit)}",
         ]
     if one.growth is not None:
         law = one.growth
@@ -103,16 +105,16 @@ def _comparison(one: NoiseComparison, unit: str) -> list[str]:
             f" loss {number(law.high_loss)} to {number(law.low_loss)}"
         )
     lines += [
-        f"{'frozen':<9} {name} {_said(found.scale, unit)} at loss {number(found.loss)}, on fresh data"
-        f" ({number(found.examples)} {plural(unit)})"
-        for found in one.frozen
+        f"{'frozen':<9} {name} {_said(frozen.scale, unit)} at loss {number(frozen.loss)}, on fresh data"
+        f" ({number(frozen.examples)} {plural(unit)})"
+        for frozen in one.frozen
     ]
     return [f"  {line}" for line in lines]
 
 
-def _counted(found: NoiseWindows) -> str:
-    dropped = f", {found.dropped} more were not finite" if found.dropped else ""
-    return f"{counted(found.samples, 'sample')}{dropped}"
+def _counted(windows: NoiseWindows) -> str:
+    dropped = f", {windows.dropped} more were not finite" if windows.dropped else ""
+    return f"{counted(windows.samples, 'sample')}{dropped}"
 
 
 def _said(estimate: Estimate, unit: str) -> str:

@@ -1,4 +1,4 @@
-"""What a ratio to B_crit means, in words."""
+"""The meaning of a ratio to B_crit, in words."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def _unresolved(name: str, mean: Estimate, b_crit: Estimate) -> str:
     if mean.low is None:
         return f"{name} is not resolved: too few samples, or batches too small, to tell the gradient from its noise"
     above = b_crit.high is not None and mean.low > b_crit.high
-    known = f"{name} is not resolved, at least {number(mean.low)}"
+    bound = f"{name} is not resolved, at least {number(mean.low)}"
     if above:
-        return f"{known}, which is above B_crit: more samples or larger batches would tell by how much"
-    return f"{known}: more samples or larger batches would tell"
+        return f"{bound}, which is above B_crit: more samples or larger batches would tell by how much"
+    return f"{bound}: more samples or larger batches would tell"
 
 
 def _bound(mean: Estimate, b_crit: Estimate) -> str:
-    """What a bound of B_crit says about the two all the same."""
+    """The order of the two that a bound of B_crit implies all the same."""
     if b_crit.low is not None and mean.high is not None and mean.high < b_crit.low:
         return f", which is larger: at least {number(b_crit.low)}"
     if b_crit.high is not None and mean.low is not None and mean.low > b_crit.high:

@@ -112,7 +112,7 @@ def windows(runs: Runs) -> tuple[Window, ...]:
     cuts = np.concatenate([[0.0], (grid[1:] + grid[:-1]) / 2, [max(runs.steps, grid[-1] + 0.5)]])
 
     def window(first: int, last: int) -> Window:
-        """Of the samples at grid[first:last]."""
+        """The window of the samples at grid[first:last]."""
         low, high = grid[first], grid[last - 1]
         samples = np.concatenate([t[::3, (t[0] >= low) & (t[0] <= high)] for t in tables], axis=1)
         return Window(float(cuts[first]), float(cuts[last]), *_blocks(tables, low, high), samples)
@@ -127,11 +127,11 @@ def windows(runs: Runs) -> tuple[Window, ...]:
     bounds = [0]
     for share in ALWAYS:
         place = int(np.searchsorted(grid, share * runs.steps))
-        apart = bounds[-1] < place < len(grid)
-        if apart and all(len(w.blocks) >= 2 for w in (window(bounds[-1], place), window(place, len(grid)))):
-            bounds.append(place)
+        if bounds[-1] < place < len(grid):
+            sides = window(bounds[-1], place), window(place, len(grid))
+            bounds += [place] if all(len(side.blocks) >= 2 for side in sides) else []
     pairs = zip(bounds, [*bounds[1:], len(grid)], strict=True)
-    return tuple(found for first, last in pairs for found in halved(first, last))
+    return tuple(part for first, last in pairs for part in halved(first, last))
 
 
 def last_window(several: Sequence[Runs], share: float) -> tuple[Window, ...]:
@@ -139,9 +139,10 @@ def last_window(several: Sequence[Runs], share: float) -> tuple[Window, ...]:
     blocks, run, count = [], [], 0
     for runs in several:
         tables = _tables(runs)
-        found, whose = _blocks(tables, (1 - share) * runs.steps, runs.steps)
-        blocks += [found] if len(found) else []
-        run += [whose + count] if len(found) else []
+        own, whose = _blocks(tables, (1 - share) * runs.steps, runs.steps)
+        if len(own):
+            blocks.append(own)
+            run.append(whose + count)
         count += len(tables)
     if not blocks:
         return ()
@@ -149,7 +150,7 @@ def last_window(several: Sequence[Runs], share: float) -> tuple[Window, ...]:
 
 
 def _tables(runs: Runs) -> list[Floats]:
-    """Of each run with samples, (4, n): their steps, and tr(Sigma)/Q, |G|^2/Q and 1 over what they stand for.
+    """The table of each run with samples, (4, n): their steps, and tr(Sigma)/Q, |G|^2/Q and 1 over what they stand for.
 
     A sample stands for the steps from halfway after the one before to halfway before the next; the last one for no
     more steps after it than before it.
@@ -182,8 +183,8 @@ def _around(samples: NoiseSamples, others: Sequence[NoiseSamples]) -> Floats:
     largest = max(float(norms.max()), np.finfo(float).tiny)
     shares = norms / largest
     sums = np.concatenate([[0.0], np.cumsum(shares)])
-    found = (sums[high] - sums[low] - shares) / (high - low - 1)
-    return np.asarray(largest * np.maximum(found, 1e-12))
+    means = (sums[high] - sums[low] - shares) / (high - low - 1)
+    return np.asarray(largest * np.maximum(means, 1e-12))
 
 
 def _blocks(tables: Sequence[Floats], low: float, high: float) -> tuple[Floats, NDArray[np.intp]]:
