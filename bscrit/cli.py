@@ -10,14 +10,11 @@ import io
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from bscrit.errors import UserError, UserErrors
-
-if TYPE_CHECKING:
-    from bscrit.fit.command import Options
 
 app = typer.Typer(
     name="bscrit",
@@ -145,14 +142,16 @@ def fit(
     Without --strict and --baseline the exit code is 0 also when nothing is identified: the verdict is the
     answer.
     """
-    from dataclasses import replace
-
     from bscrit.fit import command
     from bscrit.fit.answers import parse_questions
 
-    options = replace(
-        _options(targets, columns, by, direction, unit),
-        noise=command.parse_noise(noise or []),
+    options = command.read_options(
+        targets,
+        columns,
+        by,
+        direction,
+        unit,
+        noise=noise or (),
         as_json=as_json,
         strict=strict,
         baseline=baseline,
@@ -190,29 +189,11 @@ def plot(
     """Draw the frontier, steps, rates, curves and the noise scale; prints the paths of the figures."""
     # figures need no backend, yet matplotlib refuses to load where the environment names one it does not know
     os.environ["MPLBACKEND"] = "agg"
+    from bscrit.fit.command import read_options
     from bscrit.plot import command
 
-    options = _options(targets, columns, by, direction, unit)
+    options = read_options(targets, columns, by, direction, unit)
     raise typer.Exit(command.run(source, out, formats.split(","), figures or [], options))
-
-
-def _options(
-    targets: str | None,
-    columns: list[str] | None,
-    by: list[str] | None,
-    direction: str | None,
-    unit: str | None,
-) -> Options:
-    """The options that fit and plot share, read."""
-    from bscrit.fit.command import Options, parse_columns, parse_direction, parse_targets, parse_unit
-
-    return Options(
-        targets=parse_targets(targets),
-        columns=parse_columns(columns or []),
-        by=tuple(by or ()),
-        direction=parse_direction(direction),
-        unit=parse_unit(unit),
-    )
 
 
 @app.command()

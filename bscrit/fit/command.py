@@ -7,11 +7,10 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from bscrit.errors import UserError, nearest
+from bscrit.errors import UserError
 from bscrit.files import explaining, write_json, write_text
 from bscrit.fit.answers import Questions, answer
 from bscrit.fit.baseline import moved, read_baseline
@@ -20,9 +19,9 @@ from bscrit.fit.report import Report, title
 from bscrit.fit.source import fit
 from bscrit.paths import ResultsPaths
 from bscrit.results import Results, is_results
+from bscrit.tables.options import as_columns, as_direction, as_names, as_paths, as_targets, as_unit
 
 PASSED, FAILED, UNWRITTEN = 0, 1, 2
-LONGEST_UNIT = 60
 REMEDY = "the answer above is whole; free some space or make this place writable, and fit again to write it"
 
 
@@ -40,6 +39,27 @@ class Options:
     strict: bool = False
     baseline: Path | None = None
     questions: Questions = field(default_factory=Questions)
+
+
+def read_options(
+    targets: str | None,
+    columns: Sequence[str] | None,
+    by: Sequence[str] | None,
+    direction: str | None,
+    unit: str | None,
+    noise: Sequence[str] = (),
+    **further: Any,
+) -> Options:
+    """Options from the texts of a command line; UserError names the one that makes no sense."""
+    return Options(
+        targets=as_targets(targets),
+        columns=as_columns(columns or {}),
+        by=as_names(by or ()),
+        direction=as_direction(direction),
+        unit=as_unit(unit),
+        noise=as_paths(noise),
+        **further,
+    )
 
 
 def run(sources: Sequence[str], options: Options) -> int:
@@ -76,53 +96,6 @@ def read(sources: Sequence[str | Results], options: Options) -> Report:
         unit=options.unit,
         noise=options.noise,
     )
-
-
-def parse_targets(text: str | None) -> tuple[float, ...] | None:
-    """Numbers from "0.5,0.3"."""
-    if text is None:
-        return None
-    try:
-        found = tuple(float(part) for part in text.split(",") if part.strip())
-    except ValueError:
-        found = ()
-    if not found or not all(map(isfinite, found)):
-        remedy = "separate finite numbers by commas: --targets 0.5,0.3"
-        raise UserError(f"--targets {text!r}", "is not a list of numbers", remedy)
-    return found
-
-
-def parse_columns(pairs: Sequence[str]) -> dict[str, str]:
-    """Role -> column from "steps=iter"; several in one argument are separated by commas."""
-    found = {}
-    for pair in (part for text in pairs for part in text.split(",")):
-        role, equals, column = pair.partition("=")
-        if not equals or not role.strip() or not column.strip():
-            raise UserError(
-                f"--columns {pair}", "is not of the form role=column", "for example --columns steps=iter"
-            )
-        if role.strip() in found:
-            raise UserError(f"--columns {pair}", f"{role.strip()} has a column already", "give each role one")
-        found[role.strip()] = column.strip()
-    return found
-
-
-def parse_direction(text: str | None) -> Literal["down", "up"] | None:
-    if text is None or text == "down" or text == "up":
-        return text  # type: ignore[return-value]
-    raise UserError(f"--direction {text}", "is not a direction", nearest(text, ("down", "up")))
-
-
-def parse_unit(text: str | None) -> str | None:
-    if text is None or (text.strip() and text.isprintable() and len(text) <= LONGEST_UNIT):
-        return text and text.strip()
-    what = f"is not a name on one line of at most {LONGEST_UNIT} letters"
-    raise UserError(f"--unit {text[:LONGEST_UNIT]!r}", what, "for example --unit image")
-
-
-def parse_noise(texts: Sequence[str]) -> tuple[str, ...]:
-    """Paths, several in one argument separated by commas."""
-    return tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
 
 
 def _written(write: Callable[[], None]) -> bool:

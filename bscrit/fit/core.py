@@ -11,18 +11,17 @@ from numpy.typing import NDArray
 
 from bscrit.crossing import CrossingTable
 from bscrit.estimate import Estimate
-from bscrit.fit.caveats import caveats
+from bscrit.fit.caveats.codes import caveats
+from bscrit.fit.caveats.draft import Draft
 from bscrit.fit.crossings import Family, families
 from bscrit.fit.diagnostics import diagnose
-from bscrit.fit.findings import Findings
-from bscrit.fit.frontier import Frontier, Rows, Tuned, choose, rows_of
+from bscrit.fit.frontier import Frontier, Rows, Tuned, choose, rows_of, summarise
 from bscrit.fit.hyperbola import CONFIDENCE, Hyperbola, fit_hyperbola
 from bscrit.fit.identify import answer, judge
 from bscrit.fit.likelihood import Floats
 from bscrit.fit.report import Report
 from bscrit.fit.result import Fit, Point
 from bscrit.fit.robust import belongs
-from bscrit.fit.sample import summarise
 
 NOTHING: Mapping[float, float] = MappingProxyType({})
 
@@ -42,7 +41,7 @@ def fit_family(family: Family, horizons: Sequence[str] = (), warmups: Mapping[fl
     verdict = judge(curve)
     said = answer(curve, verdict)
     diagnostics = diagnose(curve)
-    findings = Findings(frontier, rows, keep, curve, verdict, said, diagnostics, horizons, warmups)
+    draft = Draft(frontier, rows, keep, curve, verdict, said, diagnostics, horizons, warmups)
     return Fit(
         group=dict(family.group),
         target=family.target,
@@ -53,7 +52,7 @@ def fit_family(family: Family, horizons: Sequence[str] = (), warmups: Mapping[fl
         cbs_20=said.cbs_20,
         sigma=_scatter(curve),
         points=_points(frontier, rows, keep),
-        caveats=caveats(findings),
+        caveats=caveats(draft),
         diagnostics=diagnostics,
         region=curve.joint if curve and verdict == "identified" else (),
         curve=curve,

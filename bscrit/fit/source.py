@@ -18,7 +18,7 @@ from bscrit.fit.noise.meter import is_noise, read_meters, report_of, with_meters
 from bscrit.fit.report import Report
 from bscrit.fit.runs import sweep_runs
 from bscrit.results import Results, is_folder, is_results, read_results
-from bscrit.tables.options import as_targets
+from bscrit.tables.options import as_targets, as_unit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,6 +55,7 @@ def fit(
         UserError: whatever cannot be understood, with the place and the remedy; a source that is named twice;
             folders that count in different units; options on columns where there are none.
     """
+    unit = as_unit(unit)
     sources = list(source) if isinstance(source, list | tuple) else [source]
     meters = [noise] if isinstance(noise, str | Path) else list(noise)
     _refuse_twice(sources)

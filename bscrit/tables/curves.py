@@ -14,9 +14,9 @@ from bscrit.errors import UserError
 from bscrit.goal import Direction, Goal
 from bscrit.position import examples_at_one_size
 from bscrit.tables.columns import Columns, choose_metric, direction_of
-from bscrit.tables.keys import Codes, Keys, read_keys
+from bscrit.tables.crossing_rows import check_rates, left_out, read_status
 from bscrit.tables.numerals import Flags
-from bscrit.tables.rows import check_rates, left_out, read_status
+from bscrit.tables.row_fields import Codes, RowFields, read_fields
 from bscrit.tables.sheet import Sheet
 
 CROSSED = frozenset({"target", "censored", "reached", "low"})
@@ -105,7 +105,7 @@ def read_runs(sheet: Sheet, columns: Columns, direction: Direction | None) -> Ru
 
     Raises:
         UserError: steps that go backwards or batch sizes that rise within a run, a metric that can't be told or
-            whose direction can't, and what keys.py refuses.
+            whose direction can't, and what row_fields.py refuses.
     """
     metric, name, notes = choose_metric(sheet, columns)
     better = direction or direction_of(name)
@@ -115,32 +115,34 @@ def read_runs(sheet: Sheet, columns: Columns, direction: Direction | None) -> Ru
             sheet.name, f"doesn't say whether {metric!r} gets better downwards or upwards", remedy
         )
     goal = Goal(metric, better)
-    keys = read_keys(sheet, columns, [metric], first_step=0)
+    fields = read_fields(sheet, columns, [metric], first_step=0)
     status = read_status(sheet, columns)
-    values = keys.numbers[metric]
+    values = fields.numbers[metric]
     failed = status == "failed"
-    logged = ~failed & ~values.empty & np.isfinite(keys.steps) & np.isfinite(keys.batch_size)
-    lr, rate_notes = _rates(keys, np.flatnonzero(logged))
+    logged = ~failed & ~values.empty & np.isfinite(fields.steps) & np.isfinite(fields.batch_size)
+    lr, rate_notes = _rates(fields, np.flatnonzero(logged))
     check_rates(sheet, columns, np.where(logged, lr, np.nan))
 
     rows = np.flatnonzero(logged)
-    _refuse_ramps(sheet, columns, keys, rows)
-    number = _numbered(part[rows] for part in (keys.group, keys.batch_size, lr, keys.seed, keys.run))
+    _refuse_ramps(sheet, columns, fields, rows)
+    number = _numbered(part[rows] for part in (fields.group, fields.batch_size, lr, fields.seed, fields.run))
     rows = rows[np.argsort(number, kind="stable")]
     number = np.sort(number)
-    rows, repeated = _ascending(sheet, keys, rows, number)
+    rows, repeated = _ascending(sheet, fields, rows, number)
     bounds = np.flatnonzero(np.diff(number)) + 1
     pieces = np.split(rows, bounds) if len(rows) else []
     pieces = [piece[~repeated[piece]] for piece in pieces]
-    runs = tuple(_run(keys, lr, goal, values.values, status, piece) for piece in pieces)
-    notes = (*notes, *keys.notes, *rate_notes, *left_out(sheet, failed, "of runs that failed"))
+    runs = tuple(_run(fields, lr, goal, values.values, status, piece) for piece in pieces)
+    notes = (*notes, *fields.notes, *rate_notes, *left_out(sheet, failed, "of runs that failed"))
     if repeated.any():
         where = sheet.where(int(np.flatnonzero(repeated)[0]))
         notes += (f"{int(repeated.sum())} steps are logged twice, the later value holds (first: {where})",)
-    return Runs(runs, goal, keys.unit, notes)
+    return Runs(runs, goal, fields.unit, notes)
 
 
-def _run(keys: Keys, lr: Floats, goal: Goal, metric: Floats, status: NDArray[np.object_], rows: Codes) -> Run:
+def _run(
+    fields: RowFields, lr: Floats, goal: Goal, metric: Floats, status: NDArray[np.object_], rows: Codes
+) -> Run:
     """The finite part of a run, up to where it diverged."""
     loss = goal.falls(metric[rows])
     finite = np.isfinite(loss)
@@ -154,19 +156,19 @@ def _run(keys: Keys, lr: Floats, goal: Goal, metric: Floats, status: NDArray[np.
         finite[int(infinite.argmax()) :] = False
     first = rows[0]
     kept = rows[finite]
-    steps = keys.steps[kept]
+    steps = fields.steps[kept]
     curve = Curve(
-        steps, examples_at_one_size(steps, keys.batch_size[first]), loss[finite], np.zeros(len(kept)), goal
+        steps, examples_at_one_size(steps, fields.batch_size[first]), loss[finite], np.zeros(len(kept)), goal
     )
     rate = float(lr[first])
     return Run(
         curve,
         kept,
-        float(keys.batch_size[first]),
+        float(fields.batch_size[first]),
         None if rate != rate else rate,
-        keys.groups[keys.group[first]],
-        str(keys.seed[first]),
-        str(keys.role[first]),
+        fields.groups[fields.group[first]],
+        str(fields.seed[first]),
+        str(fields.role[first]),
         diverged,
     )
 
@@ -177,7 +179,7 @@ def _run_columns(columns: Columns) -> list[str]:
     return list(dict.fromkeys([*roles, *columns.by]))
 
 
-def _refuse_ramps(sheet: Sheet, columns: Columns, keys: Keys, rows: Codes) -> None:
+def _refuse_ramps(sheet: Sheet, columns: Columns, fields: RowFields, rows: Codes) -> None:
     """Refuse a run whose batch size rises as its steps go on: its points belong to no single batch size.
 
     Runs that share a name, such as the number of a seed, each begin at their first steps again. Examples go on
@@ -185,14 +187,14 @@ def _refuse_ramps(sheet: Sheet, columns: Columns, keys: Keys, rows: Codes) -> No
     """
     import pandas as pd
 
-    noun, count = next(role for role in ("steps", "examples", "epochs") if role in columns.of), keys.steps
+    noun, count = next(role for role in ("steps", "examples", "epochs") if role in columns.of), fields.steps
     if noun != "steps":
-        count = examples_at_one_size(keys.steps, keys.batch_size)
-        rows = rows[keys.run[rows] != ""]
+        count = examples_at_one_size(fields.steps, fields.batch_size)
+        rows = rows[fields.run[rows] != ""]
     if not len(rows):
         return
-    run = _numbered(part[rows] for part in (keys.group, keys.seed, keys.run))
-    frame = pd.DataFrame({"run": run, "size": keys.batch_size[rows], "count": count[rows], "row": rows})
+    run = _numbered(part[rows] for part in (fields.group, fields.seed, fields.run))
+    frame = pd.DataFrame({"run": run, "size": fields.batch_size[rows], "count": count[rows], "row": rows})
     spans = frame.groupby(["run", "size"], as_index=False).agg(
         first=("count", "min"), last=("count", "max"), row=("row", "min")
     )
@@ -202,24 +204,24 @@ def _refuse_ramps(sheet: Sheet, columns: Columns, keys: Keys, rows: Codes) -> No
     if ramps.any():
         at = int(ramps.to_numpy().argmax())
         row, (before, size) = int(spans["row"][at]), spans["size"].iloc[at - 1 : at + 1]
-        name = f" of the run {keys.run[row]!r}" if keys.run[row] else ""
+        name = f" of the run {fields.run[row]!r}" if fields.run[row] else ""
         what = f"the batch size rises from {before:g} to {size:g} at {spans['first'][at]:.10g} {noun}{name}"
         remedy = "a run must have one batch size: leave out those with a ramp"
         raise UserError(sheet.where(row), what, remedy)
 
 
-def _rates(keys: Keys, rows: Codes) -> tuple[Floats, tuple[str, ...]]:
+def _rates(fields: RowFields, rows: Codes) -> tuple[Floats, tuple[str, ...]]:
     """Each row's learning rate; where a schedule was logged, the highest of the run.
 
     A rate that changes while the steps go on belongs to one run; where they begin again, to another.
     """
     import pandas as pd
 
-    lr = keys.lr
+    lr = fields.lr
     if np.isnan(lr[rows]).all():
         return lr, ()
-    run = _numbered(part[rows] for part in (keys.group, keys.batch_size, keys.seed, keys.run))
-    frame = pd.DataFrame({"run": run, "step": keys.steps[rows], "lr": lr[rows]})
+    run = _numbered(part[rows] for part in (fields.group, fields.batch_size, fields.seed, fields.run))
+    frame = pd.DataFrame({"run": run, "step": fields.steps[rows], "lr": lr[rows]})
     each = frame.groupby("run")
     ascending = (each["step"].diff().fillna(1) > 0).groupby(run).transform("all").to_numpy(bool)
     scheduled = ascending & (each["lr"].transform("nunique") > 1).to_numpy(bool)
@@ -242,16 +244,16 @@ def _numbered(parts: Iterable[NDArray[np.generic]]) -> Codes:
     return pd.factorize(number)[0]
 
 
-def _ascending(sheet: Sheet, keys: Keys, rows: Codes, number: Codes) -> tuple[Codes, Flags]:
+def _ascending(sheet: Sheet, fields: RowFields, rows: Codes, number: Codes) -> tuple[Codes, Flags]:
     """Rows of each run in the order of steps, and flags for steps that are logged again later.
 
     A run may be written last step first; any other order may hide a second run, and is refused.
     """
-    repeated = np.zeros(len(keys.steps), bool)
+    repeated = np.zeros(len(fields.steps), bool)
     if len(rows) < 2:
         return rows, repeated
     inside = np.diff(number) == 0
-    change = np.diff(keys.steps[rows])
+    change = np.diff(fields.steps[rows])
     falls, rises = inside & (change < 0), inside & (change > 0)
     if falls.any():
         rising = np.bincount(number[1:][rises], minlength=number[-1] + 1) > 0
@@ -259,13 +261,13 @@ def _ascending(sheet: Sheet, keys: Keys, rows: Codes, number: Codes) -> tuple[Co
         if len(wrong):
             before, row = int(rows[wrong[0]]), int(rows[wrong[0] + 1])
             what = (
-                f"steps go backwards, from {keys.steps[before]:.10g} to {keys.steps[row]:.10g},"
-                f" at batch size {keys.batch_size[row]:g}"
+                f"steps go backwards, from {fields.steps[before]:.10g} to {fields.steps[row]:.10g},"
+                f" at batch size {fields.batch_size[row]:g}"
             )
             remedy = "sort each run by step; where runs are mixed, tell them apart: --columns run=NAME"
             raise UserError(sheet.where(row), what, remedy)
-        order = np.lexsort((keys.steps[rows], number))
+        order = np.lexsort((fields.steps[rows], number))
         rows = rows[order]
-        change = np.diff(keys.steps[rows])
+        change = np.diff(fields.steps[rows])
     repeated[rows[:-1][inside & (change == 0)]] = True
     return rows, repeated

@@ -1,4 +1,4 @@
-"""What a caller asks of the reader, in whatever shape Python has it; UserError for what makes no sense.
+"""Options of the reader, in whatever shape Python or a command line has them; UserError for what makes no sense.
 
 >>> as_targets(3.2), as_targets("3.2, 2.5"), as_names("model")
 ((3.2,), (3.2, 2.5), ('model',))
@@ -12,6 +12,8 @@ from typing import Any
 
 from bscrit.errors import UserError, nearest
 from bscrit.goal import Direction
+
+LONGEST_UNIT = 60
 
 
 def as_targets(wanted: Any) -> tuple[float, ...] | None:
@@ -37,14 +39,28 @@ def as_names(by: Any) -> tuple[str, ...]:
 
 
 def as_columns(columns: Any) -> Mapping[str, str]:
-    """Role -> column."""
+    """Role -> column from a mapping, or from texts like "steps=iter,lr=rate"."""
     if not isinstance(columns, Mapping):
-        what = f"is a {type(columns).__name__}, not a mapping of roles to columns"
-        raise UserError("--columns", what, "for example columns={'steps': 'iter'}")
+        columns = _pairs(
+            [columns] if isinstance(columns, str) or not isinstance(columns, Iterable) else columns
+        )
     for role, column in columns.items():
         if not isinstance(role, str) or not isinstance(column, str):
             what = f"{role!r}: {column!r} does not map a role to a column's name"
             raise UserError("--columns", what, "for example columns={'steps': 'iter'}")
+    return dict(columns)
+
+
+def _pairs(texts: Iterable[Any]) -> dict[str, str]:
+    columns: dict[str, str] = {}
+    for pair in (part for text in texts for part in str(text).split(",")):
+        role, _, column = map(str.strip, pair.partition("="))
+        if not role or not column:
+            what = "is not of the form role=column"
+            raise UserError(f"--columns {pair}", what, "--columns steps=iter, or columns={'steps': 'iter'}")
+        if role in columns:
+            raise UserError(f"--columns {pair}", f"{role} has a column already", "give each role one")
+        columns[role] = column
     return columns
 
 
@@ -55,6 +71,21 @@ def as_direction(direction: Any) -> Direction | None:
     raise UserError(
         "--direction", f"{direction!r} is not a direction", nearest(str(direction), ("down", "up"))
     )
+
+
+def as_unit(unit: Any) -> str | None:
+    """A name on one line, or None."""
+    if unit is None or (
+        isinstance(unit, str) and unit.strip() and unit.isprintable() and len(unit) <= LONGEST_UNIT
+    ):
+        return unit and unit.strip()
+    what = f"is not a name on one line of at most {LONGEST_UNIT} letters"
+    raise UserError(f"--unit {unit!r:.{LONGEST_UNIT}}", what, "for example --unit image")
+
+
+def as_paths(texts: Iterable[str]) -> tuple[str, ...]:
+    """Paths, several in one text separated by commas."""
+    return tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
 
 
 def _target(value: Any) -> float:

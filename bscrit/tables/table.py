@@ -16,24 +16,33 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bscrit.crossing import CrossingTable
+from bscrit.crossing import Crossing, CrossingTable
 from bscrit.errors import UserError
 from bscrit.goal import Direction
-from bscrit.tables.cautions import budgets, parts_of_batches
-from bscrit.tables.columns import Columns, direction_of, recognise, require, tidy
-from bscrit.tables.crossings import crossings_of_runs, no_targets
+from bscrit.tables.columns import Columns, direction_of, is_part, recognise, require, tidy, words
+from bscrit.tables.crossing_rows import crossings_of_rows, left_out
+from bscrit.tables.curve_crossings import crossings_of_runs, no_targets
 from bscrit.tables.curves import CROSSED, are_curves, read_runs, refuse_unknown_metric
-from bscrit.tables.exports import long_form
 from bscrit.tables.formats import open_sheet
-from bscrit.tables.keys import check_pooling
+from bscrit.tables.numerals import parse_number
 from bscrit.tables.options import as_columns, as_direction, as_names, as_targets
-from bscrit.tables.rows import crossings_of_rows, left_out
+from bscrit.tables.row_fields import check_pooling, labels
 from bscrit.tables.sheet import Sheet, join
+from bscrit.tables.tracker_exports import long_form
+from bscrit.words import sizes
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SPREAD = 0.1
+WHOLE = words("global total effective gbs")
+MULTIPLIERS = words(
+    "gradient_accumulation_steps gradient_accumulation grad_accumulation_steps grad_accumulation"
+    " grad_accum_steps grad_accum grad_acc_steps accumulation_steps accumulation accum_steps accum"
+    " accumulate_grad_batches num_gpus n_gpus n_gpu ngpus gpus num_devices n_devices devices world_size"
+    " num_replicas replicas num_nodes nodes dp dp_size data_parallel_size"
+)
+COARSE = 100  # counts below it are equal by chance
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
@@ -70,7 +79,7 @@ def read_table(
     found = recognise(sheet, columns, by)
     require(sheet, found)
     sheet, duplicates = _without_duplicates(sheet)
-    cautions = [*check_pooling(sheet, found), *parts_of_batches(sheet, found)]
+    cautions = [*check_pooling(sheet, found), *_parts_of_batches(sheet, found)]
     if are_curves(sheet, found):
         runs = read_runs(sheet, found, direction)
         if targets is None:
@@ -80,7 +89,7 @@ def read_table(
         refuse_unknown_metric(sheet, found)
         _refuse_endings(sheet, found, columns)
         held = crossings_of_rows(sheet, found, targets)
-        cautions += budgets(found, held.crossings)
+        cautions += _budgets(found, held.crossings)
     if not held.crossings:
         what = "; ".join(["holds no crossing", *held.notes])
         raise UserError(
@@ -142,3 +151,44 @@ def _refuse_endings(sheet: Sheet, found: Columns, columns: Mapping[str, str]) ->
             steps = found.of.get("steps", "NAME")
             remedy = f"export the history of the runs; if they all ended at a target: --columns steps={steps}"
             raise UserError(sheet.name, what, remedy)
+
+
+def _parts_of_batches(sheet: Sheet, columns: Columns) -> list[str]:
+    """Notes where the batch size may be that of one device or of one pass."""
+    size = columns.of["batch_size"]
+    if WHOLE & set(tidy(size).split("_")):
+        return []
+    notes = []
+    for column in sheet.frame.columns:
+        if tidy(column) not in MULTIPLIERS or column in columns.of.values():
+            continue
+        counts = {parse_number(word) for word in set(labels(sheet, column))}
+        most = max((count for count in counts if count is not None and count > 1), default=None)
+        if most is not None:
+            notes.append(
+                f"{size!r} is taken as the whole batch; {column!r} is {'up to ' * (len(counts) > 1)}{most:g}:"
+                f" multiply if {size!r} counts one part"
+            )
+    if is_part(size) and not notes:
+        notes.append(f"{size!r} is taken as the whole batch; its name says a part, to be multiplied first")
+    return notes
+
+
+def _budgets(columns: Columns, crossings: Sequence[Crossing]) -> list[str]:
+    """A note where the largest count is the same at several batch sizes, and nothing says which runs arrived."""
+    if {"censored", "reached", "status"} & set(columns.of):
+        return []
+    fits: dict[object, list[Crossing]] = {}
+    for crossing in crossings:
+        fits.setdefault((crossing.group, crossing.target), []).append(crossing)
+    for members in fits.values():
+        for noun in ("steps", "examples"):
+            counts = np.array([getattr(crossing, noun) for crossing in members])
+            most = counts.max()
+            at = [members[i].batch_size for i in np.flatnonzero(np.isclose(counts, most, rtol=1e-9, atol=0))]
+            if len(set(at)) > 1 and most >= COARSE:
+                return [
+                    f"{noun} are exactly {most:.10g} at batch size {sizes(sorted(set(at)))}: if that is a"
+                    " budget, mark these rows in a column censored"
+                ]
+    return []

@@ -9,7 +9,7 @@ import numpy as np
 
 from bscrit.crossing import Crossing, CrossingTable
 from bscrit.estimate import Estimate
-from bscrit.fit.caveats import CODES, with_noise_caveats
+from bscrit.fit.caveats.codes import CODES, with_noise_caveats
 from bscrit.fit.core import fit_family, fit_table
 from bscrit.fit.crossings import families
 from bscrit.fit.result import NoiseComparison, NoiseWindows

@@ -21,11 +21,10 @@ import numpy as np
 import pytest
 from frontiers import S_MIN, Design, simulate
 
-from bscrit.fit.frontier import Rows
+from bscrit.fit.frontier import Rows, summarise
 from bscrit.fit.hyperbola import fit_hyperbola
 from bscrit.fit.identify import answer, judge
 from bscrit.fit.robust import belongs
-from bscrit.fit.sample import summarise
 
 RUNS = 1000
 SIGMAS, TUNINGS, PLACES = (0.02, 0.05, 0.15), (0.0, 2.0), (0.5, 0.25)

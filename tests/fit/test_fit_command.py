@@ -17,10 +17,6 @@ from bscrit.fit.command import (
     PASSED,
     UNWRITTEN,
     Options,
-    parse_columns,
-    parse_direction,
-    parse_targets,
-    parse_unit,
     run,
 )
 from bscrit.fit.export import schema, to_dict
@@ -156,40 +152,6 @@ class TestExitCodes:
             said = capsys.readouterr().err
             assert f"{factor:.2f} times"[:3] in said
             assert "moved from" in said
-
-
-class TestArguments:
-    def test_targets(self):
-        assert parse_targets("0.5, 0.3") == (0.5, 0.3)
-        assert parse_targets(None) is None
-
-    @pytest.mark.parametrize("text", ["0.5;0.3", "", ",", " , ", "nan", "inf,0.3", "1e400"])
-    def test_targets_that_are_none(self, text):
-        with pytest.raises(UserError, match="is not a list of numbers"):
-            parse_targets(text)
-
-    def test_units(self):
-        assert parse_unit(None) is None
-        assert parse_unit(" sequence of 512 tokens ") == "sequence of 512 tokens"
-        for text in ("", " ", "a\nb", "a\x1b[31mb", "x" * 61):
-            with pytest.raises(UserError, match="--unit"):
-                parse_unit(text)
-
-    def test_columns(self):
-        assert parse_columns(["steps=iter,lr=rate", "batch_size=b"]) == {
-            "steps": "iter",
-            "lr": "rate",
-            "batch_size": "b",
-        }
-        with pytest.raises(UserError, match="role=column"):
-            parse_columns(["steps"])
-        with pytest.raises(UserError, match="steps has a column already"):
-            parse_columns(["steps=a", "lr=rate, steps=b"])
-
-    def test_direction(self):
-        assert parse_direction("up") == "up"
-        with pytest.raises(UserError, match="direction"):
-            parse_direction("sideways")
 
 
 class TestLibrary:

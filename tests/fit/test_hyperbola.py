@@ -9,9 +9,9 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.stats import f as f_distribution
 from scipy.stats import t as t_distribution
 
+from bscrit.fit.frontier import summarise
 from bscrit.fit.hyperbola import Hyperbola, fit_hyperbola
 from bscrit.fit.likelihood import terms
-from bscrit.fit.sample import summarise
 
 # Zhang et al. 2024, 85M parameters: steps to a validation loss of 3.42
 X = np.log(64.0 * 2 ** np.arange(9))

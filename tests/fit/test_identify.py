@@ -11,10 +11,10 @@ from frontiers import Design, simulate
 from bscrit.crossing import Crossing, CrossingTable
 from bscrit.estimate import Estimate
 from bscrit.fit.core import fit_table
+from bscrit.fit.frontier import summarise
 from bscrit.fit.hyperbola import fit_hyperbola
 from bscrit.fit.identify import Answer, answer, judge
 from bscrit.fit.robust import belongs
-from bscrit.fit.sample import summarise
 
 # Noisy quadratic, d = 100, h_i = c_i = 1/i, target 0.1, best constant rate: exact steps; b_crit 59.3
 QUADRATIC = {1: 1718.105, 4: 441.036, 16: 123.730, 64: 50.073, 256: 34.115, 1024: 29.448, 4096: 28.091}

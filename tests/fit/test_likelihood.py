@@ -8,9 +8,8 @@ from frontiers import Design, simulate
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from bscrit.fit.frontier import Rows
+from bscrit.fit.frontier import Rows, summarise
 from bscrit.fit.likelihood import Sample, terms
-from bscrit.fit.sample import summarise
 from bscrit.fit.scatter import degrees_of_freedom, estimate
 from bscrit.fit.surface import Surface
 

@@ -11,7 +11,7 @@ import pytest
 
 from bscrit.crossing import Crossing, CrossingTable
 from bscrit.estimate import Estimate
-from bscrit.fit.caveats import CODES
+from bscrit.fit.caveats.codes import CODES
 from bscrit.fit.core import fit_table
 from bscrit.fit.export import crossings_csv, frontier_csv, markdown, schema, to_dict
 from bscrit.fit.report import Report, title

@@ -253,7 +253,7 @@ def test_a_role_is_no_group_and_a_column_is_given_once(tmp_path: Path) -> None:
         ({"by": [3]}, "--by", "3 is no name of a column"),
         ({"by": 3}, "--by", "3 is no name of a column"),
         ({"columns": {"steps": 7}}, "--columns", "'steps': 7 does not map"),
-        ({"columns": ["steps"]}, "--columns", "is a list"),
+        ({"columns": ["steps"]}, "--columns steps", "is not of the form role=column"),
         ({"direction": "sideways"}, "--direction", "'sideways' is not a direction"),
         ({"targets": []}, "--targets", "names no target"),
         ({"targets": ""}, "--targets", "names no target"),

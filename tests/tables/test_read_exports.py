@@ -8,8 +8,8 @@ import pytest
 
 from bscrit.crossing import CrossingTable
 from bscrit.errors import UserError
-from bscrit.tables.exports import settings_in
 from bscrit.tables.table import read_table
+from bscrit.tables.tracker_exports import settings_in
 
 
 def read(folder: Path, content: str, name: str = "export.csv", **options: object) -> CrossingTable:

@@ -16,7 +16,7 @@ from math import exp, log
 import numpy as np
 
 from bscrit.estimate import Estimate
-from bscrit.fit.caveats import with_noise_caveats
+from bscrit.fit.caveats.codes import with_noise_caveats
 from bscrit.fit.noise.averages import along, end_of, forecast, ratio, start_of
 from bscrit.fit.noise.combine import NORMAL, pooled
 from bscrit.fit.noise.frozen import frozen_scales

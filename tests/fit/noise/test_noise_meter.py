@@ -12,7 +12,7 @@ from toy_runs import TOY, grid, runs, sampled
 
 import bscrit
 from bscrit.errors import UserError
-from bscrit.fit.command import Options, parse_noise, run
+from bscrit.fit.command import Options, run
 from bscrit.fit.export import markdown, schema, to_dict
 from bscrit.fit.noise.meter import is_noise
 from bscrit.noise import HEADER, NoiseSamples, noise_line
@@ -138,9 +138,8 @@ class TestBesideATable:
         assert "batch size 256 was measured to step 493" in " ".join(report.notes)
 
     def test_the_command(self, crossings, meter, capsys):
-        assert run([crossings], Options(noise=parse_noise([meter]))) == 0
+        assert run([crossings], Options(noise=(meter,))) == 0
         assert "of B_crit: agrees" in capsys.readouterr().out
-        assert parse_noise(["a.csv, b.csv", "c.csv"]) == ("a.csv", "b.csv", "c.csv")
 
 
 class TestMistakes:

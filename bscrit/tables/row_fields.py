@@ -30,7 +30,7 @@ CONFOUNDERS = words(
 
 
 @dataclass(frozen=True)
-class Keys:
+class RowFields:
     """One entry per row of the sheet.
 
     Attributes:
@@ -58,7 +58,9 @@ class Keys:
     notes: tuple[str, ...]
 
 
-def read_keys(sheet: Sheet, columns: Columns, further: Sequence[str] = (), first_step: int = 1) -> Keys:
+def read_fields(
+    sheet: Sheet, columns: Columns, further: Sequence[str] = (), first_step: int = 1
+) -> RowFields:
     """Read and check the columns that say what each row is about.
 
     Args:
@@ -97,7 +99,7 @@ def read_keys(sheet: Sheet, columns: Columns, further: Sequence[str] = (), first
     beyond = np.zeros(len(steps), bool)
     for column in counts:
         beyond |= numbers[column].beyond & (source == column)
-    return Keys(
+    return RowFields(
         batch_size,
         steps,
         numbers[rates[0]].values if rates else np.full(len(steps), np.nan),

@@ -9,7 +9,7 @@ import numpy as np
 
 from bscrit.estimate import Estimate
 from bscrit.fit import design
-from bscrit.fit.findings import Findings
+from bscrit.fit.caveats.draft import Draft
 from bscrit.fit.likelihood import Sample
 from bscrit.fit.result import Caveat
 from bscrit.fit.surface import Surface
@@ -23,7 +23,7 @@ RISE = log(1.1)
 NEGLIGIBLE = 0.01  # of ln(steps) or ln(B_crit): no one would act upon it
 
 
-def few_batch_sizes(f: Findings) -> Iterator[Caveat]:
+def few_batch_sizes(f: Draft) -> Iterator[Caveat]:
     k = f.informative
     if k <= 4:
         freedom = counted(max(k - 2, 0), "degree")
@@ -31,7 +31,7 @@ def few_batch_sizes(f: Findings) -> Iterator[Caveat]:
         yield Caveat("few-batch-sizes", text, f.add(), serious=k < 4)
 
 
-def needs_larger(f: Findings) -> Iterator[Caveat]:
+def needs_larger(f: Draft) -> Iterator[Caveat]:
     if f.verdict == "lower bound":
         text = (
             f"even the largest batch size, {size(f.tried[-1])}, is too close to perfect scaling to show the"
@@ -40,7 +40,7 @@ def needs_larger(f: Findings) -> Iterator[Caveat]:
         yield Caveat("needs-larger", text, f.add(), serious=True)
 
 
-def needs_smaller(f: Findings) -> Iterator[Caveat]:
+def needs_smaller(f: Draft) -> Iterator[Caveat]:
     if f.verdict == "upper bound":
         text = (
             f"even the smallest batch size, {size(f.tried[0])}, is too close to the plateau to show perfect"
@@ -49,7 +49,7 @@ def needs_smaller(f: Findings) -> Iterator[Caveat]:
         yield Caveat("needs-smaller", text, f.add(), serious=True)
 
 
-def undecided(f: Findings) -> Iterator[Caveat]:
+def undecided(f: Draft) -> Iterator[Caveat]:
     if f.verdict == "not identified" and f.curve is not None:
         ends = interval(f.curve.b_crit)
         text = (
@@ -59,7 +59,7 @@ def undecided(f: Findings) -> Iterator[Caveat]:
         yield Caveat("undecided", text, f.add(), serious=True)
 
 
-def wide_interval(f: Findings) -> Iterator[Caveat]:
+def wide_interval(f: Draft) -> Iterator[Caveat]:
     value, low, high = f.answer.b_crit.value, f.answer.b_crit.low, f.answer.b_crit.high
     if f.verdict != "identified" or not value or not low or not high or high / low < WIDE:
         return
@@ -75,14 +75,14 @@ def wide_interval(f: Findings) -> Iterator[Caveat]:
     yield Caveat("wide-interval", text, hint)
 
 
-def no_replicates(f: Findings) -> Iterator[Caveat]:
+def no_replicates(f: Draft) -> Iterator[Caveat]:
     if f.curve is not None and not f.curve.sample.replicated:
         text = "one run per batch size: seeds and tuning can't be told apart, what scatters is both"
         command = ": `bscrit sweep SPEC --set sweep.seeds=3`" if f.swept else ""
         yield Caveat("no-replicates", text, f"repeat each batch size with fresh seeds{command}")
 
 
-def hangs_on_one(f: Findings) -> Iterator[Caveat]:
+def hangs_on_one(f: Draft) -> Iterator[Caveat]:
     without, b_crit = f.diagnostics.get("leave_one_out"), f.answer.b_crit
     if f.verdict != "identified" or not without or b_crit.low is None or b_crit.high is None:
         return
@@ -95,7 +95,7 @@ def hangs_on_one(f: Findings) -> Iterator[Caveat]:
             yield Caveat("hangs-on-one", text, "repeat that batch size with fresh seeds", serious=True)
 
 
-def lack_of_fit(f: Findings) -> Iterator[Caveat]:
+def lack_of_fit(f: Draft) -> Iterator[Caveat]:
     test = f.diagnostics.get("lack_of_fit")
     if test and test["p"] < SIGNIFICANT and f.curve is not None and f.curve.scatter.tau > NEGLIGIBLE:
         text = (
@@ -107,7 +107,7 @@ def lack_of_fit(f: Findings) -> Iterator[Caveat]:
         yield Caveat("lack-of-fit", text, hint)
 
 
-def knee_shape(f: Findings) -> Iterator[Caveat]:
+def knee_shape(f: Draft) -> Iterator[Caveat]:
     q = f.diagnostics.get("knee_sharpness")
     if not q or f.verdict != "identified":
         return
@@ -123,7 +123,7 @@ def knee_shape(f: Findings) -> Iterator[Caveat]:
         yield Caveat("knee-shape", text, hint)
 
 
-def power_law(f: Findings) -> Iterator[Caveat]:
+def power_law(f: Draft) -> Iterator[Caveat]:
     law = f.diagnostics.get("power_law")
     if law and law["aic_difference"] < -PREFERRED and abs(law["exponent"]) < LINEAR:
         text = (
@@ -134,7 +134,7 @@ def power_law(f: Findings) -> Iterator[Caveat]:
         yield Caveat("power-law", text, hint, serious=True)
 
 
-def examples_rise(f: Findings) -> Iterator[Caveat]:
+def examples_rise(f: Draft) -> Iterator[Caveat]:
     if f.curve is None:
         return
     sample = f.curve.sample.only(f.curve.sample.n > 0)
@@ -148,7 +148,7 @@ def examples_rise(f: Findings) -> Iterator[Caveat]:
         yield Caveat("examples-rise", text, hint)
 
 
-def wide_gaps(f: Findings) -> Iterator[Caveat]:
+def wide_gaps(f: Draft) -> Iterator[Caveat]:
     if f.curve is None or not f.curve.sample.gap.any():
         return
     gap = sqrt(float(f.curve.sample.gap.max()))

@@ -1,4 +1,4 @@
-"""What is known about a fit when its caveats are written."""
+"""A fit before its caveats are written: what they look at."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bscrit.words import size, sizes
 
 
 @dataclass(frozen=True)
-class Findings:
+class Draft:
     """A fit before its caveats are written.
 
     Attributes:

@@ -7,7 +7,7 @@ from math import exp, inf
 
 import numpy as np
 
-from bscrit.fit.findings import Findings
+from bscrit.fit.caveats.draft import Draft
 from bscrit.fit.frontier import Tuned
 from bscrit.fit.result import Caveat
 from bscrit.words import counted, number, size, sizes
@@ -18,7 +18,7 @@ LISTED = 5  # runs that were set aside, each with a line of its own
 COARSE = 1.6  # ratio of neighbouring rates; tuned frontiers need sqrt 2
 
 
-def outlier(f: Findings) -> Iterator[Caveat]:
+def outlier(f: Draft) -> Iterator[Caveat]:
     every = np.flatnonzero(~f.keep).tolist()
     for index in every[:LISTED]:
         place = int(f.rows.point[index])
@@ -38,7 +38,7 @@ def outlier(f: Findings) -> Iterator[Caveat]:
         yield Caveat("outlier", text, "so many are no accident: check what the runs have in common")
 
 
-def rate_at_edge(f: Findings) -> Iterator[Caveat]:
+def rate_at_edge(f: Draft) -> Iterator[Caveat]:
     for side, word in (("lowest", "lower"), ("highest", "higher")):
         at = [
             p for p in f.frontier.points if p.edge == side and not (side == "highest" and p.beside_diverged)
@@ -48,7 +48,7 @@ def rate_at_edge(f: Findings) -> Iterator[Caveat]:
             yield Caveat("rate-at-edge", text, f"try {word} rates there", serious=True)
 
 
-def rate_beside_diverged(f: Findings) -> Iterator[Caveat]:
+def rate_beside_diverged(f: Draft) -> Iterator[Caveat]:
     at = [point for point in f.frontier.points if point.beside_diverged]
     if at:
         text = f"the best rate is next to one that diverged at batch size {_listed(at)}"
@@ -56,13 +56,13 @@ def rate_beside_diverged(f: Findings) -> Iterator[Caveat]:
         yield Caveat("rate-beside-diverged", text, hint)
 
 
-def no_feasible_rate(f: Findings) -> Iterator[Caveat]:
+def no_feasible_rate(f: Draft) -> Iterator[Caveat]:
     if f.frontier.infeasible:
         text = f"every run diverged at batch size {sizes(f.frontier.infeasible)}: nothing was measured there"
         yield Caveat("no-feasible-rate", text, "try lower rates there", serious=True)
 
 
-def never_reached(f: Findings) -> Iterator[Caveat]:
+def never_reached(f: Draft) -> Iterator[Caveat]:
     at = [point.batch_size for point in f.frontier.points if not point.reached]
     if at:
         text = f"no run met the target at batch size {sizes(at)}; how far they got counts as a bound"
@@ -70,7 +70,7 @@ def never_reached(f: Findings) -> Iterator[Caveat]:
         yield Caveat("never-reached", text, f"{longer}, or fit an easier target")
 
 
-def chosen_by_speed(f: Findings) -> Iterator[Caveat]:
+def chosen_by_speed(f: Draft) -> Iterator[Caveat]:
     count = sum(point.chosen_by_speed for point in f.frontier.points)
     if count:
         text = (
@@ -82,7 +82,7 @@ def chosen_by_speed(f: Findings) -> Iterator[Caveat]:
         )
 
 
-def one_rate(f: Findings) -> Iterator[Caveat]:
+def one_rate(f: Draft) -> Iterator[Caveat]:
     rates = {point.rates for point in f.frontier.points}
     if len(f.frontier.points) > 2 and len(rates) == 1 and len(next(iter(rates))) == 1:
         text = (
@@ -92,7 +92,7 @@ def one_rate(f: Findings) -> Iterator[Caveat]:
         yield Caveat("one-rate", text, "tune the rate at each batch size")
 
 
-def coarse_rates(f: Findings) -> Iterator[Caveat]:
+def coarse_rates(f: Draft) -> Iterator[Caveat]:
     gaps = [_gap(point) for point in f.frontier.points]
     count = sum(gap > COARSE for gap in gaps)
     if count:
@@ -105,7 +105,7 @@ def coarse_rates(f: Findings) -> Iterator[Caveat]:
         )
 
 
-def horizon(f: Findings) -> Iterator[Caveat]:
+def horizon(f: Draft) -> Iterator[Caveat]:
     if f.horizons:
         text = (
             f"with a {' or '.join(f.horizons)} schedule the rate depends on the planned length: runs that met"
@@ -115,7 +115,7 @@ def horizon(f: Findings) -> Iterator[Caveat]:
         yield Caveat("horizon", text, hint, serious=True)
 
 
-def in_warmup(f: Findings) -> Iterator[Caveat]:
+def in_warmup(f: Draft) -> Iterator[Caveat]:
     """A warm-up of W steps adds about W/2 at every batch size: to S_min, when it is most of a run."""
     at = [
         (point.batch_size, f.warmups[point.batch_size])
@@ -130,7 +130,7 @@ def in_warmup(f: Findings) -> Iterator[Caveat]:
         yield Caveat("in-warmup", text, "choose a harder target, or a shorter warm-up", serious=True)
 
 
-def few_steps(f: Findings) -> Iterator[Caveat]:
+def few_steps(f: Draft) -> Iterator[Caveat]:
     """A table may count epochs instead of steps; those are left in peace."""
     fewest = {point.batch_size: _fewest(point) for point in f.frontier.points}
     at = [batch_size for batch_size, steps in fewest.items() if 1 <= steps < FEW_STEPS]

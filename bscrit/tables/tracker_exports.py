@@ -22,8 +22,8 @@ import numpy as np
 
 from bscrit.errors import UserError
 from bscrit.tables.columns import ROLES, find, tidy, words
-from bscrit.tables.keys import labels
 from bscrit.tables.numerals import parse_number
+from bscrit.tables.row_fields import labels
 from bscrit.tables.sheet import Sheet
 
 WANTED = "name the runs like bs64-lr0.003-s1, or add a column batch_size"

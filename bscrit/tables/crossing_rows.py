@@ -13,8 +13,8 @@ from bscrit.crossing import Crossing, CrossingTable, Setting
 from bscrit.curve import Floats
 from bscrit.errors import UserError, nearest
 from bscrit.tables.columns import Columns
-from bscrit.tables.keys import Keys, labels, read_keys
 from bscrit.tables.numerals import Flags, parse_number, read_flags
+from bscrit.tables.row_fields import RowFields, labels, read_fields
 from bscrit.tables.sheet import Sheet
 from bscrit.words import counted
 
@@ -32,22 +32,24 @@ def crossings_of_rows(sheet: Sheet, columns: Columns, targets: Sequence[float] |
     """Each row as a crossing; rows that failed, still run, or count no steps are left out with a note.
 
     Raises:
-        UserError: what keys.py refuses, a status or truth value that isn't known, a target that no row has.
+        UserError: what row_fields.py refuses, a status or truth value that isn't known, a target that no row has.
     """
     columns, target, notes = _target(sheet, columns)
     numeric = [columns.of[role] for role in ("low", "high", "target") if role in columns.of]
-    keys = read_keys(sheet, columns, [c for c in numeric if target is None or c != columns.of.get("target")])
+    fields = read_fields(
+        sheet, columns, [c for c in numeric if target is None or c != columns.of.get("target")]
+    )
     if target is None:
-        target = keys.numbers[columns.of["target"]].values
+        target = fields.numbers[columns.of["target"]].values
     status = read_status(sheet, columns)
     diverged = status == "diverged"
     unusable = np.isin(status, ["failed", "running"])
-    uncounted = ~np.isfinite(keys.steps) & ~diverged & ~unusable
+    uncounted = ~np.isfinite(fields.steps) & ~diverged & ~unusable
     endless = np.isinf(target)
     keep = ~(diverged | unusable | uncounted | endless)
     notes = [
         *notes,
-        *keys.notes,
+        *fields.notes,
         *left_out(sheet, unusable, "failed or still running"),
         *left_out(sheet, uncounted, "no count of steps"),
         *left_out(sheet, endless, "an infinite target"),
@@ -55,32 +57,32 @@ def crossings_of_rows(sheet: Sheet, columns: Columns, targets: Sequence[float] |
     if targets is not None:
         target = _select(sheet, columns, target, targets)
         keep &= ~np.isnan(target)
-    check_rates(sheet, columns, np.where(keep | diverged, keys.lr, np.nan))
-    censored = _censored(sheet, columns, keys, status)
-    low, high = _bounds(sheet, columns, keys, censored)
+    check_rates(sheet, columns, np.where(keep | diverged, fields.lr, np.nan))
+    censored = _censored(sheet, columns, fields, status)
+    low, high = _bounds(sheet, columns, fields, censored)
     kept = np.flatnonzero(keep)
-    notes += _repeated(sheet, keys, target, kept)
+    notes += _repeated(sheet, fields, target, kept)
     return CrossingTable(
         tuple(
-            Crossing(size, steps, goal, ended, least, most, lr, seed, keys.groups[group], role, where)
+            Crossing(size, steps, goal, ended, least, most, lr, seed, fields.groups[group], role, where)
             for size, steps, goal, ended, least, most, lr, seed, group, role, where in zip(
-                keys.batch_size[kept].tolist(),
-                keys.steps[kept].tolist(),
+                fields.batch_size[kept].tolist(),
+                fields.steps[kept].tolist(),
                 maybe(target[kept]),
                 censored[kept].tolist(),
                 low[kept].tolist(),
                 high[kept].tolist(),
-                maybe(keys.lr[kept]),
-                keys.seed[kept].tolist(),
-                keys.group[kept].tolist(),
-                keys.role[kept].tolist(),
+                maybe(fields.lr[kept]),
+                fields.seed[kept].tolist(),
+                fields.group[kept].tolist(),
+                fields.role[kept].tolist(),
                 sheet.places(kept) if len(kept) else [],
                 strict=True,
             )
         ),
-        settings(keys, diverged & ~np.isnan(keys.batch_size)),
+        settings(fields, diverged & ~np.isnan(fields.batch_size)),
         tuple(notes),
-        unit=keys.unit,
+        unit=fields.unit,
     )
 
 
@@ -96,10 +98,12 @@ def read_status(sheet: Sheet, columns: Columns) -> NDArray[np.object_]:
     return np.array([meaning[found[word]] for word in words], dtype=object)
 
 
-def settings(keys: Keys, rows: Flags) -> tuple[Setting, ...]:
+def settings(fields: RowFields, rows: Flags) -> tuple[Setting, ...]:
     """The distinct (batch size, learning rate, group) of some rows."""
-    chosen = zip(keys.batch_size[rows].tolist(), maybe(keys.lr[rows]), keys.group[rows].tolist(), strict=True)
-    return tuple((batch_size, lr, keys.groups[group]) for batch_size, lr, group in dict.fromkeys(chosen))
+    chosen = zip(
+        fields.batch_size[rows].tolist(), maybe(fields.lr[rows]), fields.group[rows].tolist(), strict=True
+    )
+    return tuple((batch_size, lr, fields.groups[group]) for batch_size, lr, group in dict.fromkeys(chosen))
 
 
 def maybe(values: Floats) -> list[float | None]:
@@ -166,8 +170,8 @@ def _select(sheet: Sheet, columns: Columns, target: Floats, wanted: Sequence[flo
     return selected
 
 
-def _censored(sheet: Sheet, columns: Columns, keys: Keys, status: NDArray[np.object_]) -> Flags:
-    censored: Flags = keys.beyond | np.isin(status, ["exhausted", "stopped"])
+def _censored(sheet: Sheet, columns: Columns, fields: RowFields, status: NDArray[np.object_]) -> Flags:
+    censored: Flags = fields.beyond | np.isin(status, ["exhausted", "stopped"])
     if "censored" in columns.of:
         censored |= read_flags(sheet, columns.of["censored"])
     if "reached" in columns.of:
@@ -175,31 +179,31 @@ def _censored(sheet: Sheet, columns: Columns, keys: Keys, status: NDArray[np.obj
     return censored
 
 
-def _bounds(sheet: Sheet, columns: Columns, keys: Keys, censored: Flags) -> tuple[Floats, Floats]:
+def _bounds(sheet: Sheet, columns: Columns, fields: RowFields, censored: Flags) -> tuple[Floats, Floats]:
     """Bounds of the steps: as the source gives them, else the steps; infinity above where censored."""
     low, high = (
-        np.where(np.isnan(bound) | censored, keys.steps, bound)
+        np.where(np.isnan(bound) | censored, fields.steps, bound)
         for role in ("low", "high")
-        for bound in [keys.numbers[columns.of[role]].values if role in columns.of else keys.steps]
+        for bound in [fields.numbers[columns.of[role]].values if role in columns.of else fields.steps]
     )
-    wrong = np.flatnonzero((low < 0) | (low > keys.steps) | (high < keys.steps))
+    wrong = np.flatnonzero((low < 0) | (low > fields.steps) | (high < fields.steps))
     if len(wrong):
         row = int(wrong[0])
-        what = f"steps {keys.steps[row]:g} are not between low {low[row]:g} and high {high[row]:g}"
+        what = f"steps {fields.steps[row]:g} are not between low {low[row]:g} and high {high[row]:g}"
         raise UserError(sheet.where(row), what, "low and high are bounds of the steps")
     return low, np.where(censored, np.inf, high)
 
 
-def _repeated(sheet: Sheet, keys: Keys, target: Floats, kept: NDArray[np.intp]) -> list[str]:
+def _repeated(sheet: Sheet, fields: RowFields, target: Floats, kept: NDArray[np.intp]) -> list[str]:
     """A note when one seed has several rows at the same batch size, rate and target."""
     import pandas as pd
 
-    if not (keys.seed[kept] != "").any():
+    if not (fields.seed[kept] != "").any():
         return []
-    parts = (keys.group, keys.batch_size, keys.lr, target, keys.run, keys.seed)
+    parts = (fields.group, fields.batch_size, fields.lr, target, fields.run, fields.seed)
     frame = pd.DataFrame({index: values[kept] for index, values in enumerate(parts)})
     again = np.zeros(len(target), bool)
-    again[kept[frame.duplicated().to_numpy() & (keys.seed[kept] != "")]] = True
+    again[kept[frame.duplicated().to_numpy() & (fields.seed[kept] != "")]] = True
     if not again.any():
         return []
     where = sheet.where(int(np.flatnonzero(again)[0]))
