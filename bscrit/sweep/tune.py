@@ -133,7 +133,7 @@ def rates_around(lr: float, spacing: float) -> Try:
 
 
 def predicted_rates(predicted: RateEstimate) -> Try:
-    """First rates around the one that other batch sizes predict: two that stand close, or three where that is unsure."""
+    """First rates around the one that other batch sizes predict: two close by, or three where that is unsure."""
     spacing = min(max(math.exp(predicted.error), NARROWEST), WIDEST)
     if predicted.error >= SURE:
         return rates_around(predicted.rate, spacing)
