@@ -22,7 +22,7 @@ from bscrit.engine.self_test import choose_backend
 from bscrit.engine.workload import Workload
 from bscrit.order import NoiseSettings
 from bscrit.spec.tables import NoiseTable
-from bscrit.train.noise import Gauge
+from bscrit.train.noise import NoiseSampler
 from bscrit.workloads.classifier import Classifier
 from bscrit.workloads.language import Language
 
@@ -64,16 +64,16 @@ def ratios(workload: Workload, size: int, turns: int = TURNS) -> dict[tuple[str,
     lanes = Lanes(
         workload, seeds=range(LANES), lrs=[1e-3] * LANES, batch_size=size, optimizer=ADAM, backend=backend
     )
-    gauges = {way: Gauge(NoiseSettings(source=way[0], metrics=(way[1],))) for way in WAYS}
+    samplers = {way: NoiseSampler(NoiseSettings(source=way[0], metrics=(way[1],))) for way in WAYS}
     step_times: list[float] = []
     sample_times: dict[tuple[str, str], list[float]] = {way: [] for way in WAYS}
     for turn in range(turns):
         step_times.append(
             min(seconds(lambda at=4 * turn, n=n: lanes.step((at + n) * size, 1.0)) for n in range(4))
         )
-        for way, gauge in gauges.items():
+        for way, sampler in samplers.items():
             sample_times[way].append(
-                seconds(lambda at=turn * size, gauge=gauge: gauge.sums(lanes, at).samples())
+                seconds(lambda at=turn * size, sampler=sampler: sampler.sums(lanes, at).samples())
             )
     return {way: min(times) / min(step_times) for way, times in sample_times.items()}
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from bscrit.cohort.judge import Ending
-from bscrit.cohort.trial_writer import OpenTrial, Rows
+from bscrit.cohort.trial_writer import Evaluations, TrialWriter
 from bscrit.files import stamp, whole_json
 from bscrit.paths import TrialPaths
 from bscrit.request import Shard
@@ -29,7 +29,7 @@ SHARE = 0.1  # of the time waited so far: a long wait is not made much longer by
 class Peers:
     """The lanes of other shards that have not ended; their curves and endings are kept up to date here."""
 
-    def __init__(self, lanes: Sequence[OpenTrial], shard: Shard, files: contextlib.ExitStack) -> None:
+    def __init__(self, lanes: Sequence[TrialWriter], shard: Shard, files: contextlib.ExitStack) -> None:
         pairs = zip(lanes, shard.stamps, strict=True)
         self._all = [
             _Peer(lane, before, files)
@@ -56,7 +56,9 @@ class Peers:
 class _Peer:
     """A lane that another worker trains."""
 
-    def __init__(self, lane: OpenTrial, before: tuple[int, ...] | None, files: contextlib.ExitStack) -> None:
+    def __init__(
+        self, lane: TrialWriter, before: tuple[int, ...] | None, files: contextlib.ExitStack
+    ) -> None:
         self.lane = lane
         self._path = TrialPaths(lane.folder).curve
         self._status = str(TrialPaths(lane.folder).status)
@@ -64,7 +66,7 @@ class _Peer:
         self._files = files
         self._curve: IO[bytes] | None = None
         self._torn = b""
-        lane.rows = Rows(lane.rows.until(-1))
+        lane.evaluations = Evaluations(lane.evaluations.until(-1))
 
     def settled(self, step: int) -> bool:
         """Whether its row at this evaluation is here, or it has ended before."""
@@ -80,7 +82,7 @@ class _Peer:
 
     def _read(self, step: int) -> bool:
         """Take in what was appended, and say whether it goes as far as `step`."""
-        if self.lane.rows.last >= step:
+        if self.lane.evaluations.last >= step:
             return True
         if self._curve is None:
             if stamp(self._path) in (None, self._before):
@@ -91,5 +93,5 @@ class _Peer:
             with contextlib.suppress(ValueError, IndexError):  # the header, or a line that is torn
                 cells = line.split(b",")
                 at, examples, value, seconds = (float(cells[place]) for place in (0, 1, 2, 5))
-                self.lane.rows.add(at, examples, value, seconds)
-        return self.lane.rows.last >= step
+                self.lane.evaluations.add(at, examples, value, seconds)
+        return self.lane.evaluations.last >= step

@@ -4,13 +4,14 @@ new one is whole.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
 import torch
 
+from bscrit.cohort.trial_writer import TrialWriter
 from bscrit.files import replacing
 
 KEYS = {"steps", "examples", "evaluated", "seconds", "next_noise", "noise_seconds", "names", "lanes"}
@@ -29,6 +30,27 @@ def save(path: Path, state: Mapping[str, Any]) -> None:
             if isinstance(error.__context__, OSError):
                 raise error.__context__ from None
             raise
+
+
+def furthest(writers: Sequence[TrialWriter], live: Sequence[TrialWriter]) -> dict[str, Any] | None:
+    """The checkpoint that goes furthest of those in the folders of a cohort that hold every live lane.
+
+    The cohort may have been split otherwise, so that any lane's folder may have it.
+    """
+    states = [load(writer.paths.checkpoint) for writer in writers]
+    return max(
+        (state for state in states if state is not None and _serves(state, live)),
+        key=lambda state: int(state["steps"]),
+        default=None,
+    )
+
+
+def _serves(state: Mapping[str, Any], live: Sequence[TrialWriter]) -> bool:
+    """Whether a checkpoint holds these lanes and their curves lead up to it."""
+    if not {writer.trial.name for writer in live} <= set(state["names"]):
+        return False
+    curves = [writer.evaluations.until(state["evaluated"]) for writer in live]
+    return all(len(curve) and curve.steps[-1] == state["evaluated"] for curve in curves)
 
 
 def load(path: Path) -> dict[str, Any] | None:

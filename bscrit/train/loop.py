@@ -1,6 +1,6 @@
 """The training loop: one cohort of lanes in lockstep, from its folders to its endings.
 
-An interrupted cohort goes on bit for bit: batches are functions of the step, a checkpoint holds the rest,
+An interrupted cohort goes on bit for bit: batches are functions of the position, a checkpoint holds the rest,
 and the judge sees at each step exactly what it would have seen without the interruption.
 """
 
@@ -8,30 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from math import inf
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from bscrit.cohort.judge import evaluation_after, judge
 from bscrit.cohort.pace import Pace
 from bscrit.cohort.peers import Peers
-from bscrit.cohort.trial_writer import OpenTrial, sync, write
-from bscrit.curve import curve_line
+from bscrit.cohort.trial_writer import TrialWriter
 from bscrit.engine.lanes import Lanes
 from bscrit.engine.replay import replay_of
 from bscrit.engine.workload import Workload
-from bscrit.errors import UserError
-from bscrit.noise import FrozenNoise, frozen_lines, noise_line
-from bscrit.paths import TrialPaths
 from bscrit.position import Position
-from bscrit.record import end
 from bscrit.request import Shard
 from bscrit.train import checkpoint
-from bscrit.train.noise import FROZEN_STEPS, Gauge
+from bscrit.train.isolation import AllFailed, IsolatedLanes
+from bscrit.train.noise import RunNoise
 
-T = TypeVar("T")
 CHECKPOINT_SECONDS = 20.0
 
 
@@ -47,152 +40,122 @@ def train(
 
     Args:
         workload: prepared for the device of the order.
-        facts: what the records shall say besides what the loop knows.
+        facts: for the records, besides those that the loop knows.
         interrupted: asked after every step, and once true always true; the cohort then leaves a checkpoint
             and returns.
         shard: the lanes that are trained here, where other workers train the others at the same time.
-        pace: is told how fast the lanes were.
+        pace: is filled with how fast the lanes were.
 
     Returns:
         Whether the lanes ended; False when interrupted.
     """
-    cohort = _Cohort(folders, workload, facts, interrupted, shard, pace or Pace())
-    with contextlib.ExitStack() as open_files, contextlib.suppress(_AllFailed):
-        cohort.start(open_files)
-        while cohort.live:
-            if interrupted():
-                cohort.save()
-                return False
-            cohort.step()
-    for row in cohort.own:
-        TrialPaths(folders[row]).checkpoint.unlink(missing_ok=True)
+    writers = [TrialWriter.read(folder) for folder in folders]
+    shard = shard or Shard(tuple(range(len(folders))), (None,) * len(folders))
+    own = [writers[place] for place in shard.own]
+    if any(writer.ending is None for writer in own):
+        with contextlib.ExitStack() as files, contextlib.suppress(AllFailed):
+            peers = Peers(writers, shard, files)
+            cohort = _Cohort(writers, own, peers, workload, facts, interrupted, pace or Pace())
+            cohort.start(files)
+            while cohort.live.writers:
+                if interrupted():
+                    cohort.save()
+                    return False
+                cohort.step()
+    for writer in own:
+        writer.paths.checkpoint.unlink(missing_ok=True)
     return True
 
 
-class _AllFailed(Exception):
-    """Every lane of a shard failed, each by itself: its peers go on elsewhere."""
-
-
 class _Cohort:
-    """The lanes of one order, those that still train here and those that have ended or train elsewhere."""
+    """The lanes of one order: those that train here, those that have ended, and those that train elsewhere."""
 
     def __init__(
         self,
-        folders: Sequence[Path],
+        writers: Sequence[TrialWriter],
+        own: Sequence[TrialWriter],
+        peers: Peers,
         workload: Workload,
         facts: Mapping[str, Any],
         interrupted: Callable[[], bool],
-        shard: Shard | None,
         pace: Pace,
     ) -> None:
-        self.lanes = [OpenTrial.read(folder) for folder in folders]
-        self.order = self.lanes[0].order
-        self.trial = self.lanes[0].trial
-        self.workload = workload
-        self.facts = facts
-        self.interrupted = interrupted
-        self.shard = shard or Shard(tuple(range(len(folders))), (None,) * len(folders))
-        self.own = self.shard.own
-        self.pace = pace
-        self.live = [row for row in self.own if self.lanes[row].ending is None]
-        self.path = self.lanes[self.own[0]].paths.checkpoint
+        self.writers, self.peers = writers, peers
+        self.trial, self.order = writers[0].trial, writers[0].order
+        self.workload, self.facts, self.interrupted, self.pace = workload, facts, interrupted, pace
+        if not self.order.splits:
+            workload.sums_over_examples = False
+        training = [writer for writer in own if writer.ending is None]
+        self.live = IsolatedLanes(training, self._lanes, lambda: peers.live)
+        self.path = own[0].paths.checkpoint
         self.position = Position()
-        self.factor = self.trial.recipe.schedule.factor(
-            self.position, self.trial.batch_size
-        )  # of the last update
-        self.evaluated = self.next_noise = 0
-        self.seconds = self.noise_seconds = self.waited_seconds = 0.0
-        self.gauge = Gauge(self.order.noise) if self.order.noise is not None else None
+        self.evaluated = 0  # step of the last evaluation
+        self.factor = self._factor()  # of the last update
+        self.noise = RunNoise(self.order.noise)
+        self.clock = _Clock()
 
     def start(self, files: contextlib.ExitStack) -> None:
-        """Build the live lanes, from the checkpoint where there is one, and make the first evaluation."""
-        if not self.live:
-            return
-        self.peers = Peers(self.lanes, self.shard, files)
-        if not self.order.splits:
-            self.workload.sums_over_examples = False
-        saved = self._saved()
-        self.stack = self._lanes(self.live)
+        """Go on from the checkpoint where there is one, else make the first evaluation."""
+        saved = checkpoint.furthest(self.writers, self.live.writers)
         if saved is not None:
             self.position = Position(saved["steps"], saved["examples"])
-            self.evaluated, self.seconds = saved["evaluated"], saved["seconds"]
-            self.next_noise, self.noise_seconds = saved["next_noise"], saved["noise_seconds"]
-            self.stack.load_state_dict(saved["lanes"])
-            self.stack.keep([saved["names"].index(name) for name in self._names()])
-        self.began = self.saved = time.monotonic()
-        self.noise_before = self.noise_seconds
-        self.timed = self.position.steps, self.seconds
-        for row in self.live:
-            self.lanes[row].begin(self.position.steps if saved is not None else -1, files)
+            self.evaluated = saved["evaluated"]
+            self.noise.next_step, self.noise.seconds = saved["next_noise"], saved["noise_seconds"]
+            self.live.restore(saved["lanes"], saved["names"])
+            self.clock = _Clock(saved["seconds"], saved["noise_seconds"])
+        self.saved = time.monotonic()
+        self.timed = self.position.steps, self.clock.seconds(self.noise.seconds)
+        for writer in self.live.writers:
+            writer.begin(self.position.steps if saved is not None else -1, files)
         if saved is None:
             self._evaluate()
         elif self.position.steps == self.evaluated:
-            self._judge()  # it was told to leave while it waited for its peers; else this finds nothing new
+            self._judge()  # it was interrupted while it waited for its peers; else this finds nothing new
 
     def step(self) -> None:
-        """One update of every live lane, and what is due after it."""
-        if self.gauge is not None and self.position.steps == self.next_noise:
-            self._measure_noise(self.gauge)
-        self.factor = self.trial.recipe.schedule.factor(self.position, self.trial.batch_size)
-        self._with_all(lambda stack: stack.step(self.position.examples, self.factor))
+        """One update of every live lane, and what is due before and after it."""
+        self.noise.sample(self.live, self.position)
+        self.factor = self._factor()
+        self.live.all(lambda lanes: lanes.step(self.position.examples, self.factor))
         self.position = self.position.after(self.trial.batch_size)
         if self.position.steps >= min(evaluation_after(self.evaluated), self.order.max_steps):
             self._evaluate()
-        if self.live and time.monotonic() - self.saved > CHECKPOINT_SECONDS:
+        if self.live.writers and time.monotonic() - self.saved > CHECKPOINT_SECONDS:
             self.save()
 
     def save(self) -> None:
-        """Write the checkpoint beside and rename it: the previous one stays until this one is whole."""
+        """Write a checkpoint; the previous one stays until this one is whole."""
         state = {
             "steps": self.position.steps,
             "examples": self.position.examples,
             "evaluated": self.evaluated,
-            "seconds": self._elapsed(),
-            "next_noise": self.next_noise,
-            "noise_seconds": self.noise_seconds,
-            "names": self._names(),
-            "lanes": self.stack.state_dict(),
+            "seconds": self.clock.seconds(self.noise.seconds),
+            "next_noise": self.noise.next_step,
+            "noise_seconds": self.noise.seconds,
+            "names": self.live.names,
+            "lanes": self.live.lanes.state_dict(),
         }
-        for row in self.live:
-            sync(self.lanes[row].curve_file)
-            sync(self.lanes[row].noise_file)
-            sync(self.lanes[row].frozen_file)
+        for writer in self.live.writers:
+            writer.sync()
         checkpoint.save(self.path, state)
         self.saved = time.monotonic()
 
-    def _saved(self) -> dict[str, Any] | None:
-        """The checkpoint that goes furthest of those that serve: the cohort may have been split otherwise."""
-        states = (checkpoint.load(lane.paths.checkpoint) for lane in self.lanes)
-        found = [state for state in states if state is not None and self._serves(state)]
-        return max(found, key=lambda state: int(state["steps"]), default=None)
-
-    def _serves(self, saved: Mapping[str, Any]) -> bool:
-        """Whether a checkpoint holds every live lane and their curves lead up to it."""
-        if not set(self._names()) <= set(saved["names"]):
-            return False
-        curves = (self.lanes[row].rows.until(saved["evaluated"]) for row in self.live)
-        return all(len(curve) and curve.steps[-1] == saved["evaluated"] for curve in curves)
-
     def _evaluate(self) -> None:
         self.evaluated = self.position.steps
-        seconds, examples = self._elapsed(), self.position.examples
-        before, then = self.timed
-        self.pace.trained(len(self.live), self.position.steps - before, seconds - then)
+        seconds = self.clock.seconds(self.noise.seconds)
+        steps_before, seconds_before = self.timed
+        self.pace.trained(
+            len(self.live.writers), self.position.steps - steps_before, seconds - seconds_before
+        )
         self.timed = self.position.steps, seconds
-        values = self._with_all(Lanes.evaluate)
-        for row, value in zip(self.live, values.tolist(), strict=True):
-            lane = self.lanes[row]
-            lane.rows.add(self.position.steps, examples, value, seconds)
-            line = curve_line(
-                self.position.steps, examples, value, self.trial.batch_size, self._lr(lane), seconds
-            )
-            write(lane.curve_file, line, lane.paths.curve)
-        if self.gauge is not None and self.gauge.how.losses:
-            self._freeze(self.gauge)
+        values = self.live.all(Lanes.evaluate).tolist()
+        for writer, value in zip(self.live.writers, values, strict=True):
+            writer.evaluated(self.position, value, writer.trial.lr * self.factor, seconds)
+        self.noise.freeze(self.live, self.position)
         self._judge()
 
     def _judge(self) -> None:
-        """End lanes of ours as all curves up to now ask for.
+        """End the lanes that train here as all curves up to now ask for.
 
         Up to now: a lane may have ended later, before an interruption, and a peer may be ahead.
         """
@@ -200,145 +163,71 @@ class _Cohort:
         if not self.peers.wait(self.position.steps, self.interrupted):
             return  # it is judged when it goes on
         waited = time.monotonic() - began
-        self.waited_seconds += waited
+        self.clock.waited += waited
         self.pace.waited(waited)
-        curves = [lane.rows.until(self.position.steps) for lane in self.lanes]
-        known = [lane.ending if lane.rows.last <= self.position.steps else None for lane in self.lanes]
-        found = judge(self.order, curves, known)
-        for row, (lane, ending) in enumerate(zip(self.lanes, found, strict=True)):
-            if lane.ending is None and ending is not None:
-                lane.ending = ending
-                if row in self.live:
-                    sync(lane.curve_file)
-                    end(lane.folder, ending.status, ending.reason, {**self.facts, **self._facts(row)})
-        self._keep([place for place, row in enumerate(self.live) if found[row] is None])
+        now = self.position.steps
+        curves = [writer.evaluations.until(now) for writer in self.writers]
+        standing = [writer.ending if writer.evaluations.last <= now else None for writer in self.writers]
+        endings = judge(self.order, curves, standing)
+        going_on = []
+        places = {id(writer): place for place, writer in enumerate(self.live.writers)}
+        for writer, ending in zip(self.writers, endings, strict=True):
+            place = places.get(id(writer))
+            if ending is None and place is not None:
+                going_on.append(place)
+            elif ending is not None and writer.ending is None:
+                writer.ending = ending
+                if place is not None:
+                    writer.end(ending, {**self.facts, **self._facts(place)})
+        self.live.keep(going_on)
 
-    def _with_all(self, act: Callable[[Lanes], T]) -> T:
-        """`act` on the live lanes; where one of them makes it raise, that lane fails and the others go on.
-
-        Code of a user may raise where a high rate makes numbers that are not finite: no reason to lose the
-        low rates too. What every lane meets is raised.
-        """
-        try:
-            return act(self.stack)
-        except UserError:
-            raise
-        except Exception:
-            errors = [self._alone(place, act) for place in range(len(self.live))]
-            kept = [place for place, error in enumerate(errors) if error is None]
-            if len(kept) == len(self.live) or not (kept or self.peers.live):
-                raise
-        for row, error in zip(self.live, errors, strict=True):
-            if error is not None:
-                self.lanes[row].fail(error)
-        self._keep(kept)
-        if not kept:
-            raise _AllFailed
-        return act(self.stack)
-
-    def _alone(self, place: int, act: Callable[[Lanes], Any]) -> Exception | None:
-        """What a copy of one live lane raises by itself."""
-        try:
-            copy = self._lanes(self.live[place : place + 1])
-            copy.load_state_dict(self.stack.state_dict([place]))
-            act(copy)
-        except Exception as error:
-            return error
-        return None
-
-    def _keep(self, places: Sequence[int]) -> None:
-        """Go on with these of the live lanes alone."""
-        if len(places) < len(self.live):
-            self.live = [self.live[place] for place in places]
-            if places:
-                self.stack.keep(places)
-
-    def _lanes(self, rows: Sequence[int]) -> Lanes:
-        """New lanes for these rows of the cohort."""
+    def _lanes(self, writers: Sequence[TrialWriter]) -> Lanes:
+        """New lanes for these trials."""
+        trial, order = self.trial, self.order
         return Lanes(
             self.workload,
-            seeds=[self.lanes[row].trial.seed for row in rows],
-            lrs=[self.lanes[row].trial.lr for row in rows],
-            batch_size=self.trial.batch_size,
-            optimizer=self.trial.optimizer,
-            backend=self.order.backend,
-            device=self.order.device,
-            dtype=self.trial.dtype,
-            micro_batch=self.order.micro_batch or None,
-            replay=replay_of(self.workload, self.trial.dtype, self.order.device, self.order.execution),
+            seeds=[writer.trial.seed for writer in writers],
+            lrs=[writer.trial.lr for writer in writers],
+            batch_size=trial.batch_size,
+            optimizer=trial.optimizer,
+            backend=order.backend,
+            device=order.device,
+            dtype=trial.dtype,
+            micro_batch=order.micro_batch or None,
+            replay=replay_of(self.workload, trial.dtype, order.device, order.execution),
         )
 
-    def _measure_noise(self, gauge: Gauge) -> None:
-        with self._timed():
-            found = self._with_all(lambda stack: gauge.sums(stack, self.position.examples).samples())
-        examples = self.position.examples
-        for metric, samples in found.items():
-            for row, sample in zip(self.live, samples, strict=True):
-                lane = self.lanes[row]
-                line = noise_line(self.position.steps, examples, metric, *sample)
-                write(lane.noise_file, line, lane.paths.noise)
-        self.next_noise = gauge.how.after(self.position.steps)
+    def _factor(self) -> float:
+        return self.trial.recipe.schedule.factor(self.position, self.trial.batch_size)
 
-    def _freeze(self, gauge: Gauge) -> None:
-        """Measure the lanes that have just passed a loss that was asked for."""
-        for place, row in enumerate(self.live):
-            lane = self.lanes[row]
-            losses = lane.rows.losses
-            before = min(losses[:-1], default=inf)
-            passed = [
-                asked for asked in gauge.how.losses if losses[-1] <= lane.trial.goal.falls(asked) < before
-            ]
-            if not passed:
-                continue
-            with self._timed():
-                found = self._frozen(gauge, place, row)
-            lines = [frozen_lines(replace(one, loss=asked)) for asked in passed for one in found]
-            write(lane.frozen_file, "".join(lines), lane.paths.frozen)
-
-    def _frozen(self, gauge: Gauge, place: int, row: int) -> list[FrozenNoise]:
-        """Measurements of a copy of one lane at this step and the next few.
-
-        A loss that oscillates is first passed in a trough, where gradients are small: the steps after it make up for
-        that.
-        """
-        copy, found = self._lanes([row]), []
-        copy.load_state_dict(self.stack.state_dict([place]))
-        at = (self.position.steps, self.position.examples, inf)
-        position = self.position
-        for ahead in range(FROZEN_STEPS):
-            found += [replace(one, ahead=ahead) for one in gauge.frozen(copy, at, ahead)]
-            factor = self.trial.recipe.schedule.factor(position, self.trial.batch_size)
-            copy.step(position.examples, factor)
-            position = position.after(self.trial.batch_size)
-        return found
-
-    @contextlib.contextmanager
-    def _timed(self) -> Iterator[None]:
-        """Time that measuring takes is kept apart from that of training."""
-        began = time.monotonic()
-        yield
-        self.noise_seconds += time.monotonic() - began
-
-    def _names(self) -> list[str]:
-        return [self.lanes[row].trial.name for row in self.live]
-
-    def _facts(self, row: int) -> dict[str, Any]:
-        shares = self.stack.optimizer.clipped_shares()
+    def _facts(self, place: int) -> dict[str, Any]:
+        lanes = self.live.lanes
+        shares = lanes.optimizer.clipped_shares()
         return {
-            **({} if shares is None else {"clipped": shares[self.live.index(row)]}),
+            **({} if shares is None else {"clipped": shares[place]}),
             "steps": self.position.steps,
             "examples": self.position.examples,
-            "seconds": round(self._elapsed(), 3),
-            "noise_seconds": round(self.noise_seconds, 3),
-            "backend": self.stack.backend,
-            **self.stack.replay_facts(),
-            "micro_batch": self.stack.micro_batch or self.trial.batch_size,
+            "seconds": round(self.clock.seconds(self.noise.seconds), 3),
+            "noise_seconds": round(self.noise.seconds, 3),
+            "backend": lanes.backend,
+            **lanes.replay_facts(),
+            "micro_batch": lanes.micro_batch or self.trial.batch_size,
         }
 
-    def _lr(self, lane: OpenTrial) -> float:
-        return lane.trial.lr * self.factor
 
-    def _elapsed(self) -> float:
-        """Seconds of training and evaluation, without those of measuring and of waiting."""
-        apart = self.noise_seconds - self.noise_before + self.waited_seconds
-        return self.seconds + time.monotonic() - self.began - apart
+class _Clock:
+    """Seconds of training and evaluation, without those of waiting for peers and of measuring noise.
+
+    Args:
+        before: seconds of training before the interruption.
+        noise_before: seconds of measuring before it.
+    """
+
+    def __init__(self, before: float = 0.0, noise_before: float = 0.0) -> None:
+        self._before, self._noise_before = before, noise_before
+        self._began = time.monotonic()
+        self.waited = 0.0
+
+    def seconds(self, noise_seconds: float) -> float:
+        apart = noise_seconds - self._noise_before + self.waited
+        return self._before + time.monotonic() - self._began - apart

@@ -6,8 +6,11 @@ parameters nor buffers, optimizer, random state or the order of the data.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import nan
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from math import inf, nan
 from typing import Any
 
 import torch
@@ -23,6 +26,9 @@ from bscrit.measure.nested import map_tensors, narrowed, parts_of, tensors_of
 from bscrit.measure.sums import Sums
 from bscrit.noise import FrozenNoise
 from bscrit.order import NoiseSettings
+from bscrit.position import Position
+from bscrit.train.isolation import IsolatedLanes
+from bscrit.trial import Trial
 
 FRESH = 1_000_000_007  # added to a seed once or twice: below 2^32, as some generators want
 MOST_SIZES = 10_000_000
@@ -30,11 +36,71 @@ FROZEN_BATCH = 256
 FROZEN_STEPS = 4
 
 
-class Gauge:
-    """Measures the noise of the lanes of one workload, as it is asked for."""
+class RunNoise:
+    """Noise along the run of a cohort, where its order asks for it.
 
-    def __init__(self, how: NoiseSettings) -> None:
-        self.how = how
+    Attributes:
+        next_step: of the next sample.
+        seconds: that measuring took.
+    """
+
+    def __init__(self, settings: NoiseSettings | None) -> None:
+        self._sampler = NoiseSampler(settings) if settings is not None else None
+        self.next_step = 0
+        self.seconds = 0.0
+
+    def sample(self, live: IsolatedLanes, position: Position) -> None:
+        """Write a sample of every lane in every metric, where one is due."""
+        sampler = self._sampler
+        if sampler is None or position.steps != self.next_step:
+            return
+        with self._timed():
+            by_metric = live.all(lambda lanes: sampler.sums(lanes, position.examples).samples())
+        for metric, samples in by_metric.items():
+            for writer, sample in zip(live.writers, samples, strict=True):
+                writer.noise(position, metric, sample)
+        self.next_step = sampler.settings.after(position.steps)
+
+    def freeze(self, live: IsolatedLanes, position: Position) -> None:
+        """Measure at frozen parameters the lanes that have just passed a loss at which the order asks for it."""
+        for place, writer in enumerate(live.writers if self._sampler is not None else ()):
+            assert self._sampler is not None
+            losses = writer.evaluations.losses
+            before = min(losses[:-1], default=inf)
+            wanted, falls = self._sampler.settings.losses, writer.trial.goal.falls
+            passed = [loss for loss in wanted if losses[-1] <= falls(loss) < before]
+            if passed:
+                with self._timed():
+                    measured = self._frozen(self._sampler, live.copy(place), writer.trial, position)
+                writer.frozen([replace(one, loss=loss) for loss in passed for one in measured])
+
+    def _frozen(
+        self, sampler: NoiseSampler, lane: Lanes, trial: Trial, position: Position
+    ) -> list[FrozenNoise]:
+        """Measurements of one lane, which they train on, at this position and those of the next few updates.
+
+        A loss that oscillates is first passed in a trough, where gradients are small: the steps after it make up for
+        that.
+        """
+        at, measurements = (position.steps, position.examples, inf), list[FrozenNoise]()
+        for ahead in range(FROZEN_STEPS):
+            measurements += [replace(one, ahead=ahead) for one in sampler.frozen(lane, at, ahead)]
+            lane.step(position.examples, trial.recipe.schedule.factor(position, trial.batch_size))
+            position = position.after(trial.batch_size)
+        return measurements
+
+    @contextlib.contextmanager
+    def _timed(self) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        self.seconds += time.monotonic() - began
+
+
+class NoiseSampler:
+    """Squared gradient norms of the lanes of one workload, from which their noise scale follows."""
+
+    def __init__(self, settings: NoiseSettings) -> None:
+        self.settings = settings
         self._examples: Examples | None = None
 
     def sums(self, lanes: Lanes, start: int, *, size: int | None = None, apart: int = 0) -> Sums:
@@ -56,14 +122,15 @@ class Gauge:
             )
         size = lanes.batch_size if size is None else size
         sums = Sums(
-            len(lanes), {name: self._metric(name, lanes, start, size, apart) for name in self.how.metrics}
+            len(lanes),
+            {name: self._metric(name, lanes, start, size, apart) for name in self.settings.metrics},
         )
         with restored(lanes.stack.buffers):
             batches = lanes.batches(start, size, apart)
-            if self.how.source == "examples":
+            if self.settings.source == "examples":
                 self._add_examples(sums, lanes, batches)
             else:
-                _add_parts(sums, lanes, batches, min(self.how.parts, size), start)
+                _add_parts(sums, lanes, batches, min(self.settings.parts, size), start)
         return sums
 
     def frozen(self, lanes: Lanes, at: tuple[float, float, float], number: int = 0) -> list[FrozenNoise]:
@@ -74,7 +141,7 @@ class Gauge:
         It is one of FROZEN_STEPS that share the examples, and that together have the precision. From a data set each
         example is taken once at most, as the same examples in two blocks would pass for signal.
         """
-        share = self.how.max_examples // FROZEN_STEPS
+        share = self.settings.max_examples // FROZEN_STEPS
         most = min(lanes.workload.examples or share, share)
         size = min(max(FROZEN_BATCH, lanes.batch_size), most // BLOCKS)
         if size < 2:
@@ -82,9 +149,9 @@ class Gauge:
         apart = FRESH + number + FROZEN_STEPS * (lanes.batch_size % MOST_SIZES)
         return measure_frozen(
             lambda number: self.sums(lanes, number * size, size=size, apart=apart),
-            {name: _adam(lanes) if name == "adam" else identity for name in self.how.metrics},
+            {name: _adam(lanes) if name == "adam" else identity for name in self.settings.metrics},
             at=at,
-            precision=self.how.precision * FROZEN_STEPS**0.5,
+            precision=self.settings.precision * FROZEN_STEPS**0.5,
             draws=most // size,
         )
 

@@ -13,7 +13,7 @@ from small import Regression, mlp, regression
 
 from bscrit.cohort import peers as module
 from bscrit.cohort.peers import Peers
-from bscrit.cohort.trial_writer import OpenTrial
+from bscrit.cohort.trial_writer import TrialWriter
 from bscrit.files import stamp, write_text
 from bscrit.record import begin, end, read_record
 from bscrit.request import Shard
@@ -152,7 +152,7 @@ def test_who_waits_for_peers_that_never_come_leaves_when_told(tmp_path, undistur
 
 
 def _peers(folders, files):
-    lanes = [OpenTrial.read(folder) for folder in folders]
+    lanes = [TrialWriter.read(folder) for folder in folders]
     stamps = tuple(stamp(folder / "curve.csv") for folder in folders)
     return lanes, Peers(lanes, Shard((0,), stamps), files)
 
@@ -169,7 +169,7 @@ def test_a_row_counts_once_it_is_whole(tmp_path):
             rows = text[:end_of_part].count("\n") - 1
             assert peers.wait(0, lambda: True) == (rows >= 1)
             assert peers.wait(1, lambda: True) == (rows >= 2)
-        assert lanes[1].rows.until(0).loss.tolist() == [0.5]
+        assert lanes[1].evaluations.until(0).loss.tolist() == [0.5]
         assert lanes[1].ending is None
 
 
@@ -200,7 +200,7 @@ def test_a_peer_that_is_ahead_is_judged_as_it_was(tmp_path, undisturbed):
     found = together(folders, SPLITS[0], workload(), interrupted=evaluated_often)
     assert found == [False, False]
     (folders[0] / "checkpoint.pt").unlink()
-    assert OpenTrial.read(folders[2]).rows.last > 10
+    assert TrialWriter.read(folders[2]).evaluations.last > 10
     _go_on(folders, SPLITS[0])
     assert told(folders) == undisturbed["loop"]
 
@@ -220,4 +220,4 @@ def test_what_is_written_while_its_end_is_looked_for_counts(tmp_path, monkeypatc
         monkeypatch.setattr(module.os.path, "exists", late)
         assert peers.wait(0, lambda: True)
         assert lanes[1].ending is None
-        assert lanes[1].rows.last == 0
+        assert lanes[1].evaluations.last == 0

@@ -12,11 +12,13 @@ import torch
 from cohorts import MEASURE, NETWORK, ORDER, begun, told, workload
 from small import Regression, mlp, regression
 
+from bscrit.cohort import trial_writer
 from bscrit.curve import read_curve
 from bscrit.errors import UserError
 from bscrit.record import begin, read_record
 from bscrit.train import loop
 from bscrit.train.loop import train
+from bscrit.train.noise import FROZEN_STEPS
 from bscrit.workloads.exact import power_law
 
 
@@ -73,9 +75,7 @@ def test_a_network_with_momentum_clipping_and_noise_samples_goes_on_bit_for_bit(
     record = read_record(undisturbed[0])
     assert 0 < record.facts["clipped"] < 1
     assert [len(samples) for samples in record.noise.values()] == [9, 9]
-    assert len(record.frozen) == 2 * loop.FROZEN_STEPS, (
-        "in two metrics, at the steps after the loss was passed"
-    )
+    assert len(record.frozen) == 2 * FROZEN_STEPS, "in two metrics, at the steps after the loss was passed"
     for steps in (0, 1, 7, 8, 59):
         folders = begun(tmp_path / f"b{steps}", order, 8, optimizer=sgd, schedule=schedule)
         assert not train(folders, regression("mlp"), {}, after(steps))
@@ -94,7 +94,7 @@ def test_killed_anywhere_it_goes_on_bit_for_bit(tmp_path, order, monkeypatch):
         folders = begun(tmp_path / f"b{kill}", order)
         writes, last = itertools.count(), int(rng.integers(1, 240))
         for name in ("write", "end", "sync"):
-            monkeypatch.setattr(loop, name, _killing(getattr(loop, name), writes, last))
+            monkeypatch.setattr(trial_writer, name, _killing(getattr(trial_writer, name), writes, last))
         with pytest.raises(Killed):
             train(folders, workload(), {})
         monkeypatch.undo()

@@ -11,7 +11,7 @@ from bscrit.engine.workload import Workload
 from bscrit.errors import UserError
 from bscrit.noise import NoiseSamples, noise_scale
 from bscrit.order import NoiseSettings
-from bscrit.train.noise import Gauge
+from bscrit.train.noise import NoiseSampler
 from bscrit.workloads.classifier import Classifier
 from bscrit.workloads.exact import power_law
 from bscrit.workloads.least_squares import LeastSquares
@@ -57,9 +57,9 @@ def lanes_of(workload, *, backend="vmap", seeds=(0, 1), batch_size=12, optimizer
 
 def samples(lanes, steps, how):
     """Per metric and lane, samples of frozen parameters at these steps."""
-    gauge, found = Gauge(how), {metric: [[] for _ in lanes.seeds] for metric in how.metrics}
+    sampler, found = NoiseSampler(how), {metric: [[] for _ in lanes.seeds] for metric in how.metrics}
     for step in steps:
-        for metric, row in gauge.sums(lanes, lanes.batch_size * step).samples().items():
+        for metric, row in sampler.sums(lanes, lanes.batch_size * step).samples().items():
             for lane, sample in enumerate(row):
                 found[metric][lane].append((step, step, *sample))
     return {
@@ -116,7 +116,7 @@ def test_norms_equal_those_of_single_models(backend, micro_batch, batch_size, si
         workload, backend=backend, batch_size=batch_size, dtype="float64", micro_batch=micro_batch
     )
     for seed, (n_small, small, n_big, big) in enumerate(
-        Gauge(NoiseSettings()).sums(lanes, 3 * batch_size).samples()["identity"]
+        NoiseSampler(NoiseSettings()).sums(lanes, 3 * batch_size).samples()["identity"]
     ):
         model = workload.model(seed).double()
         inputs, labels = workload.batch(seed, 3 * batch_size, batch_size)
@@ -138,11 +138,11 @@ def test_a_lane_measures_what_it_would_measure_alone(source, backend):
     how = NoiseSettings(source=source, metrics=METRICS)
     together = lanes_of(Classifier(hidden=8), seeds=(0, 1, 2), optimizer=ADAM, backend=backend)
     together.step(0, 1.0)
-    found = Gauge(how).sums(together, 12).samples()
+    found = NoiseSampler(how).sums(together, 12).samples()
     for place, seed in enumerate((0, 1, 2)):
         alone = lanes_of(Classifier(hidden=8), seeds=(seed,), optimizer=ADAM, backend="loop")
         alone.step(0, 1.0)
-        for metric, (expected,) in Gauge(how).sums(alone, 12).samples().items():
+        for metric, (expected,) in NoiseSampler(how).sums(alone, 12).samples().items():
             assert found[metric][place] == pytest.approx(expected, rel=2e-4), metric
 
 
@@ -151,7 +151,7 @@ def test_the_hessian_is_that_of_other_examples(backend):
     workload = LeastSquares(5)
     lanes = lanes_of(workload, backend=backend, seeds=(4,), dtype="float64")
     how = NoiseSettings(metrics=("hessian",), parts=2)
-    ((_, small, _, big),) = Gauge(how).sums(lanes, 24).samples()["hessian"]
+    ((_, small, _, big),) = NoiseSampler(how).sums(lanes, 24).samples()["hessian"]
     x, y = (tensor.double() for tensor in workload.batch(4, 24, 12))
     residual = -y  # theta = 0
     parts = [(x[a:b] * residual[a:b, None]).mean(0) for a, b in ((0, 6), (6, 12))]
@@ -169,10 +169,10 @@ def test_measuring_changes_nothing(source, backend):
 
     def train(measure: bool):
         lanes = lanes_of(Classifier(hidden=8), optimizer=ADAM, batch_size=8, backend=backend)
-        gauge = Gauge(how)
+        sampler = NoiseSampler(how)
         for step in range(4):
             if measure:
-                gauge.sums(lanes, 8 * step).samples()
+                sampler.sums(lanes, 8 * step).samples()
             lanes.step(8 * step, 1.0)
         return lanes
 
@@ -191,21 +191,21 @@ def test_parts_are_as_equal_as_can_be():
     lanes = lanes_of(LeastSquares(), batch_size=12)
 
     def small(parts):
-        return Gauge(NoiseSettings(parts=parts)).sums(lanes, 0).samples()["identity"][0][0]
+        return NoiseSampler(NoiseSettings(parts=parts)).sums(lanes, 0).samples()["identity"][0][0]
 
     assert [small(parts) for parts in (2, 4, 5, 12, 100)] == pytest.approx([6, 3, 12 / 5, 1, 1])
 
 
 def test_before_the_first_update_adam_has_no_metric():
     lanes = lanes_of(LeastSquares(), optimizer=ADAM)
-    ((_, small, _, big), _) = Gauge(NoiseSettings(metrics=("adam",))).sums(lanes, 0).samples()["adam"]
+    ((_, small, _, big), _) = NoiseSampler(NoiseSettings(metrics=("adam",))).sums(lanes, 0).samples()["adam"]
     assert np.isnan([small, big]).all()
 
 
 def test_the_metric_of_an_optimizer_that_corrects_no_start_is_that_of_its_moments_as_they_are():
     lanes = lanes_of(LeastSquares(), optimizer={"use": "rmsprop"})
     lanes.step(0, 1.0)
-    small, big = Gauge(NoiseSettings(metrics=("adam",))).sums(lanes, 12).samples()["adam"][0][1::2]
+    small, big = NoiseSampler(NoiseSettings(metrics=("adam",))).sums(lanes, 12).samples()["adam"][0][1::2]
     gradient = next(iter(lanes.gradients(12).values()))[0].double()
     square = lanes.optimizer.moments["square"][0][0].double()
     assert big == pytest.approx(float((gradient**2 / (square.sqrt() + 1e-5)).sum()), rel=1e-6)
@@ -215,7 +215,7 @@ def test_the_metric_of_an_optimizer_that_corrects_no_start_is_that_of_its_moment
 def test_what_is_no_sum_over_examples_is_refused_with_the_remedy():
     lanes = lanes_of(Quadratic())
     with pytest.raises(UserError, match="not a sum over examples") as error:
-        Gauge(NoiseSettings()).sums(lanes, 0)
+        NoiseSampler(NoiseSettings()).sums(lanes, 0)
     assert "none" in error.value.remedy
 
 
@@ -224,7 +224,7 @@ def test_frozen_parameters_on_fresh_data(metric):
     workload = LeastSquares(12)
     lanes = lanes_of(workload, seeds=(0,))
     how = NoiseSettings(metrics=(metric,), precision=0.1, max_examples=800_000)
-    (found,) = Gauge(how).frozen(lanes, (0, 0, 1.0))
+    (found,) = NoiseSampler(how).frozen(lanes, (0, 0, 1.0))
     scale = found.scale()
     exact = workload.exact.b_simple if metric == "identity" else workload.exact.b_noise
     assert scale.low <= exact(workload.exact.start) <= scale.high
@@ -233,7 +233,7 @@ def test_frozen_parameters_on_fresh_data(metric):
 
 def test_a_data_set_is_used_up_once_at_most():
     workload = Classifier(hidden=8)
-    (found,) = Gauge(NoiseSettings(precision=1e-9, max_examples=10**6)).frozen(
+    (found,) = NoiseSampler(NoiseSettings(precision=1e-9, max_examples=10**6)).frozen(
         lanes_of(workload, seeds=(0,)), (0, 0, 2.3)
     )
     assert 0.9 * workload.examples < found.measured_on <= workload.examples
@@ -243,7 +243,7 @@ def test_of_a_whole_data_set_the_signal_is_the_norm_of_its_gradient():
     """Sigma (1/B - 1/D): corrected for the finite set, measured on all of it, |G|^2 is that of the set."""
     workload = Classifier(hidden=8)
     lanes = lanes_of(workload, seeds=(0,), dtype="float64")
-    (found,) = Gauge(NoiseSettings(precision=1e-9, max_examples=10**6)).frozen(lanes, (0, 0, 2.3))
+    (found,) = NoiseSampler(NoiseSettings(precision=1e-9, max_examples=10**6)).frozen(lanes, (0, 0, 2.3))
     used = int(found.measured_on)
     scale = found.from_data_of(used).scale()
     model = workload.model(0).double()
