@@ -1,13 +1,15 @@
 """Where mean curves meet targets: against closed forms, and every odd curve that a run can leave."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from bscrit.cohort.judge import evaluation_after
-from bscrit.crossing import AFTER, OVERRUN, crossing_of, forecast
+from bscrit.crossing import AFTER, OVERRUN, crossing_of, examples_at, forecast, steps_to
 from bscrit.curve import Curve
+from bscrit.goal import Goal
 from bscrit.workloads.exact import power_law
 
 FIXTURE = power_law()
@@ -156,6 +158,33 @@ def test_too_little_to_say(curves):
 
 def test_a_budget_of_a_few_steps():
     assert 1 <= crossing_of([curve([4.0, 2.0, 0.5])], 1.0, confirmed=False).steps <= 2
+
+
+def test_between_evaluations_the_smoothed_curve_is_a_line_in_ln_step():
+    """A curve that falls by 1 in each unit of ln(step), evaluated at doubled steps: a line in the step is 4 % off."""
+    grid = 2.0 ** np.arange(10)
+    falling = curve(5 - np.log(grid), grid)
+    crossing = crossing_of([falling], 5 - math.log(48), confirmed=False)
+    assert crossing.steps == pytest.approx(48, rel=1e-12)
+    assert steps_to([falling], 5 - math.log(48), confirmed=False) == crossing.steps
+
+
+def test_a_crossing_has_the_examples_of_its_steps():
+    """At one batch size they are steps times it; where it grows along the run they are those of the curve."""
+    assert crossing_of([POWER], 1.0).examples == pytest.approx(4 * crossing_of([POWER], 1.0).steps, rel=1e-12)
+    grown = replace(POWER, examples=4 * np.minimum(GRID, 50) + 64 * np.maximum(GRID - 50, 0))
+    crossing = crossing_of([grown], 1.0)
+    assert crossing.examples == pytest.approx(4 * 50 + 64 * (crossing.steps - 50), rel=1e-12)
+    assert examples_at(POWER, 6000) == 24_000, "beyond its last step"
+
+
+def test_a_metric_that_rises_crosses_where_its_negative_falls():
+    rising = replace(
+        POWER, loss=POWER.loss, goal=Goal("return", "up")
+    )  # the curve of a return -10/sqrt(step)
+    assert crossing_of([rising], -1.0).steps == crossing_of([POWER], 1.0).steps
+    assert crossing_of([rising], 1.0) is None
+    assert forecast(rising.until(81), -1.0) == forecast(POWER.until(81), 1.0)
 
 
 def test_forecast_goes_on_along_the_last_line():

@@ -1,12 +1,14 @@
 """When lanes end: a pure function of curves and the order."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from bscrit.cohort.judge import EXPLODED, Ending, evaluation_after, judge
 from bscrit.curve import Curve
+from bscrit.goal import Goal
 from bscrit.order import Order
 
 STEPS = np.arange(0, 41, dtype=float)
@@ -92,6 +94,36 @@ def test_an_exploding_loss_has_diverged():
     assert statuses(judge(order(), [curve([2, ceiling * 0.99])], [None])) == [None]
 
 
+@pytest.mark.parametrize("start", [2.0, -2.0])
+def test_beside_a_target_near_the_start_a_spike_of_twice_its_size_is_none(start):
+    """As in fine-tuning: the ceiling is at least ten fifths of the start's size above it."""
+    near = order(targets=(start - 0.01,))
+    ceiling = start + EXPLODED * abs(start) / 5
+    assert statuses(judge(near, [curve([start, ceiling + 0.01])], [None])) == ["diverged"]
+    assert statuses(judge(near, [curve([start, ceiling - 0.01])], [None])) == [None]
+
+
+def test_a_metric_that_rises_diverges_far_below_its_start():
+    goal = Goal("return", "up")
+    to_minus_one = order(targets=(-1.0,))
+    fell = [
+        replace(curve([2.0, loss]), goal=goal) for loss in (22.1, 21.9)
+    ]  # returns from -2 to -22.1 and -21.9
+    endings = judge(to_minus_one, fell, [None, None])
+    assert statuses(endings) == ["diverged", None]
+    assert endings[0].reason == "return -12.1, below -12 at step 1"
+    accuracy = replace(curve([-0.5, 0.0]), goal=Goal("accuracy", "up"))  # from 0.5 to 0
+    assert statuses(judge(order(targets=(0.9,)), [accuracy], [None])) == [None]
+
+
+def test_a_metric_that_rises_is_named_where_it_arrives():
+    rising = replace(curve(-2 + np.minimum(1.5 * STEPS / 20, 1.5)), goal=Goal("accuracy", "up"))
+    falls = replace(rising, loss=-(2 + rising.loss))  # an accuracy that rises from 0 to 1.5
+    (ending,) = judge(order(targets=(0.75,)), [falls], [None])
+    assert ending.status == "reached"
+    assert ending.reason.startswith("accuracy 0.75 after ")
+
+
 def test_a_winner_that_diverged_stops_nobody():
     """Its curve met the target before it broke; on another seed it may never arrive."""
     lost = curve([*falling(5, 20).loss, math.nan])
@@ -116,6 +148,23 @@ def test_measured_lanes_end_together_when_their_mean_arrives():
     found = judge(order("measure"), [falling(10, 15), falling(18, 15)], [None, None])
     assert statuses(found) == ["reached", "reached"]
     assert "mean loss of 2 seeds" in found[0].reason
+
+
+def test_the_mean_is_over_seeds_that_train_or_have_arrived():
+    """One that was given up never arrives, and would hold up the others; one that arrived counts as it did before."""
+    slow, given_up = falling(25, 20), falling(400, 20)
+    stopped, reached, failed = Ending("stopped", ""), Ending("reached", ""), Ending("failed", "")
+    one = judge(order("measure"), [falling(15, 20), given_up], [None, stopped])
+    assert statuses(one) == ["reached", "stopped"]
+    assert "mean loss of 1 seeds" in one[0].reason
+    assert statuses(judge(order("measure"), [falling(15, 20), given_up], [None, failed])) == [
+        "reached",
+        "failed",
+    ]
+    both = judge(order("measure"), [slow, falling(10, 20)], [None, reached])
+    assert statuses(both) == ["reached", "reached"]
+    assert "mean loss of 2 seeds" in both[0].reason
+    assert statuses(judge(order("measure"), [slow], [None])) == [None]
 
 
 def test_a_measured_lane_that_diverged_does_not_hold_up_the_others():
