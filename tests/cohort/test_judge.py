@@ -107,8 +107,8 @@ def test_a_metric_that_rises_diverges_far_below_its_start():
     goal = Goal("return", "up")
     to_minus_one = order(targets=(-1.0,))
     fell = [
-        replace(curve([2.0, loss]), goal=goal) for loss in (22.1, 21.9)
-    ]  # returns from -2 to -22.1 and -21.9
+        replace(curve([2.0, loss]), goal=goal) for loss in (12.1, 11.9)
+    ]  # returns from -2 to -12.1 and -11.9
     endings = judge(to_minus_one, fell, [None, None])
     assert statuses(endings) == ["diverged", None]
     assert endings[0].reason == "return -12.1, below -12 at step 1"
