@@ -22,7 +22,7 @@ def read_objects(name: str, text: str) -> Sheet:
     if _one_per_line(text):
         return _read_lines(name, text)
     try:
-        whole = json.loads(text)
+        whole = _loads(text)
     except (ValueError, RecursionError) as error:
         raise _invalid(name, error) from None
     if isinstance(whole, dict) and whole and all(isinstance(column, list) for column in whole.values()):
@@ -40,7 +40,7 @@ def _one_per_line(text: str) -> bool:
     if not first.startswith("{") or not rest.strip():
         return False
     try:
-        json.loads(first)
+        _loads(first)
     except (ValueError, RecursionError):
         return False
     return True
@@ -56,7 +56,7 @@ def _read_lines(name: str, text: str) -> Sheet:
         chunk = [(number, line) for number, line in lines if not line.isspace()]
         numbers = [number for number, _ in chunk]
         try:
-            records = json.loads(f"[{','.join(line for _, line in chunk)}]")
+            records = _loads(f"[{','.join(line for _, line in chunk)}]")
         except (ValueError, RecursionError):
             records = []
         if len(records) != len(chunk):
@@ -75,7 +75,7 @@ def _one_by_one(name: str, chunk: Sequence[tuple[int, str]]) -> Iterator[Any]:
     """The objects of some lines; a broken last line ends them."""
     for number, line in chunk:
         try:
-            yield json.loads(line)
+            yield _loads(line)
         except (ValueError, RecursionError) as error:
             if number != chunk[-1][0]:
                 raise _invalid(f"{name}, line {number}", error) from None
@@ -90,13 +90,15 @@ def _frame(name: str, noun: str, records: Sequence[Any], numbers: Sequence[int])
             remedy = 'write each row as {"batch_size": 64, "steps": 1200}'
             raise UserError(f"{name}, {noun} {number}", what, remedy)
     nested = any(isinstance(value, dict) for record in records for value in record.values())
-    try:
-        frame = pd.json_normalize(list(records)) if nested else pd.DataFrame.from_records(list(records))
-    except OverflowError:  # of pandas 2, at an integer beyond floats
-        frame = pd.DataFrame(list(records), dtype=object)
+    frame = pd.json_normalize(list(records)) if nested else pd.DataFrame.from_records(list(records))
     frame.columns = pd.Index(column_names(name, list(frame.columns)))
     frame.index = pd.Index(list(numbers), dtype="int64")
     return frame
+
+
+def _loads(text: str) -> Any:
+    """JSON whose integers fit into a float: pandas 2 stumbles over larger ones."""
+    return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) < 300 else float(digits))
 
 
 def _invalid(where: str, error: Exception) -> UserError:
