@@ -31,7 +31,8 @@ lint: $(VENV)/.dev
 
 oldest: $(OLDEST)/.installed
 	OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest -n 2 --dist worksteal -m "not slow" tests/test_cli.py tests/test_api.py \
-		tests/test_packaging.py tests/spec tests/tables tests/plot tests/meter/test_meter_callbacks.py
+		tests/test_packaging.py tests/spec tests/tables tests/plot
+	OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest -n 2 --dist worksteal tests/meter/test_meter_callbacks.py
 
 clean:
 	rm -rf $(VENV) $(OLDEST) results .pytest_cache .mypy_cache .ruff_cache
