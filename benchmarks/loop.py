@@ -33,7 +33,7 @@ from bscrit.engine.lanes import Lanes
 from bscrit.engine.loading import load_workload
 from bscrit.engine.memory import tune_allocator
 from bscrit.engine.replay import replay_of
-from bscrit.engine.self_test import choose_backend
+from bscrit.engine.self_test import choose_engine
 from bscrit.engine.workload import Workload
 from bscrit.order import Cohort, Order
 from bscrit.preflight import Preflight
@@ -109,11 +109,11 @@ def shuffled(workload: Workload, run: Run) -> Iterator[Any]:
 
 
 def by_bscrit(
-    workload: Workload, runs: Sequence[Run], optimizer: Mapping[str, Any], backend: str, folder: Path
+    workload: Workload, runs: Sequence[Run], optimizer: Mapping[str, Any], engine: str, folder: Path
 ) -> None:
     """Train runs of one batch size and length as the lanes of one cohort, as a worker does."""
     lanes = tuple((run.lr, run.seed) for run in runs)
-    order = Order("measure", 0, lanes, (NEVER,), max_steps=runs[0].steps, backend=backend)
+    order = Order("measure", 0, lanes, (NEVER,), max_steps=runs[0].steps, engine=engine)
     trials = [Trial("bench", run.batch_size, run.lr, run.seed, optimizer=optimizer) for run in runs]
     folders = [folder / trial.name for trial in trials]
     for one, trial in zip(folders, trials, strict=True):
@@ -147,24 +147,24 @@ def throughput(batch_size: int, steps: int, turns: int = TURNS) -> dict[str, flo
     """Examples per second by hand, through bscrit with one lane, and with ten."""
     workload, settings = digits(batch_size), {"use": "sgd"}
     optimizer = {"use": "sgd", "momentum": 0.0, "nesterov": False, "weight_decay": 0.0}
-    backend = choose_backend(workload, batch_size, LANES, optimizer=settings).backend
+    engine = choose_engine(workload, batch_size, LANES, optimizer=settings).engine
     runs = [Run(batch_size, 0.01, seed, steps) for seed in range(LANES)]
 
-    def ours(count: int, backend: str) -> None:
+    def ours(count: int, engine: str) -> None:
         with tempfile.TemporaryDirectory() as name:
-            by_bscrit(workload, runs[:count], optimizer, backend, Path(name))
+            by_bscrit(workload, runs[:count], optimizer, engine, Path(name))
 
     times = fastest(
         {
             "by hand": lambda: by_hand(workload, runs[0], optimizer),
             "one lane": lambda: ours(1, "loop"),
-            "ten lanes": lambda: ours(LANES, backend),
+            "ten lanes": lambda: ours(LANES, engine),
         },
         turns,
     )
     lanes = {"by hand": 1, "one lane": 1, "ten lanes": LANES}
     rates = {name: batch_size * steps * lanes[name] / seconds for name, seconds in times.items()}
-    return {**rates, "backend": backend}
+    return {**rates, "engine": engine}
 
 
 def executions(workload: Workload, batch_size: int) -> dict[str, float]:
@@ -285,7 +285,7 @@ def main() -> None:
         found = throughput(size, steps)
         hand, one, ten = (float(found[key]) for key in ("by hand", "one lane", "ten lanes"))
         cells = f"{hand:>12,.0f}{one:>12,.0f}{one / hand:>8.2f}{ten:>12,.0f}{ten / hand:>10.2f}"
-        print(f"{size:>10}{cells}  images a second; ten lanes by {found['backend']}", flush=True)
+        print(f"{size:>10}{cells}  images a second; ten lanes by {found['engine']}", flush=True)
     for model in ("mlp", "cnn"):
         for size in (4, 16, 64):
             steps = executions(Classifier(model=model), size)

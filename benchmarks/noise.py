@@ -18,7 +18,7 @@ import torch
 
 from bscrit.engine.lanes import Lanes
 from bscrit.engine.memory import tune_allocator
-from bscrit.engine.self_test import choose_backend
+from bscrit.engine.self_test import choose_engine
 from bscrit.engine.workload import Workload
 from bscrit.order import NoiseSettings
 from bscrit.spec.tables import NoiseTable
@@ -60,9 +60,9 @@ def main(batch_sizes: list[int]) -> None:
 
 def ratios(workload: Workload, size: int, turns: int = TURNS) -> dict[tuple[str, str], float]:
     """Time of one sample over that of one step, per source and metric."""
-    backend = choose_backend(workload, size, LANES, optimizer=ADAM).backend
+    engine = choose_engine(workload, size, LANES, optimizer=ADAM).engine
     lanes = Lanes(
-        workload, seeds=range(LANES), lrs=[1e-3] * LANES, batch_size=size, optimizer=ADAM, backend=backend
+        workload, seeds=range(LANES), lrs=[1e-3] * LANES, batch_size=size, optimizer=ADAM, engine=engine
     )
     samplers = {way: NoiseSampler(NoiseSettings(source=way[0], metrics=(way[1],))) for way in WAYS}
     step_times: list[float] = []

@@ -59,7 +59,7 @@ class Order:
         incumbents: fewest steps so far to each target, none while a target was not reached; a search lane
             that passes them all cannot win any more.
         noise: how the noise scale is measured, None for not at all.
-        backend: "vmap" or "loop", how the engine trains lanes together.
+        engine: "vmap" or "loop": lanes are trained vectorised, or one after the other.
         execution: "replay", "eager" or "compile", how it executes a step.
         micro_batch: examples whose activations fit into memory, 0 for the whole batch.
         device: as torch names it.
@@ -74,7 +74,7 @@ class Order:
     cap_steps: int = 0
     incumbents: tuple[float, ...] = ()
     noise: NoiseSettings | None = None
-    backend: str = "loop"
+    engine: str = "loop"
     execution: str = "replay"
     micro_batch: int = 0
     device: str = "cpu"

@@ -22,7 +22,7 @@ class Preflight:
         untrained_value: metric of the model at the first seed before any update.
         parameters: number of trainable parameters.
         splits: whether a batch may be split into micro-batches, and so whether noise can be measured.
-        backends: per batch size "vmap" or "loop": measured once, so that a later plan depends on this file and
+        engines: per batch size "vmap" or "loop": measured once, so that a later plan depends on this file and
             never on timing.
         device: where trials train, "cpu" or "cuda:0".
         problems: sentences, for which no trial may train: accumulation that does not agree, and the like.
@@ -38,7 +38,7 @@ class Preflight:
     untrained_value: float = float("inf")
     parameters: int = 0
     splits: bool = True
-    backends: Mapping[int, str] = field(default_factory=dict)
+    engines: Mapping[int, str] = field(default_factory=dict)
     device: str = "cpu"
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -53,11 +53,9 @@ class Preflight:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Preflight:
-        backends = {int(size): str(name) for size, name in data["backends"].items()}
+        engines = {int(size): str(name) for size, name in data["engines"].items()}
         lists = {name: tuple(data[name]) for name in ("problems", "notes")}
-        return cls(
-            **{**data, "untrained_value": float(data["untrained_value"]), "backends": backends, **lists}
-        )
+        return cls(**{**data, "untrained_value": float(data["untrained_value"]), "engines": engines, **lists})
 
 
 def read_preflight(path: Path) -> Preflight | None:

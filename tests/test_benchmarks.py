@@ -50,7 +50,7 @@ def small_spec(seeds=3, **sweep):
 def test_the_loop_by_hand_and_a_lane_train_alike(bench, settings, lr):
     workload = Quadratic(dimensions=5)
     by_hand = bench["loop"].by_hand(workload, bench["loop"].Run(8, lr, seed=3, steps=20), settings)
-    lanes = Lanes(workload, seeds=[3], lrs=[lr], batch_size=8, optimizer=settings, backend="loop")
+    lanes = Lanes(workload, seeds=[3], lrs=[lr], batch_size=8, optimizer=settings, engine="loop")
     expected = [lanes.evaluate()[0]]
     for step in range(20):
         lanes.step(8 * step, 1.0)
@@ -71,7 +71,7 @@ def test_the_loop_by_hand_goes_through_all_examples_once_an_epoch(bench):
 @pytest.mark.parametrize("size", [16, 2048])
 def test_the_throughput_of_both_loops_is_counted_in_examples(bench, size):
     found = bench["loop"].throughput(size, steps=2, turns=1)
-    assert found["backend"] in ("vmap", "loop")
+    assert found["engine"] in ("vmap", "loop")
     assert all(found[name] > 0 for name in ("by hand", "one lane", "ten lanes"))
 
 

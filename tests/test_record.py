@@ -19,7 +19,7 @@ TRIAL = Trial("quadratic", batch_size=16, lr=0.05, seed=3, settings={"name": "é
 ORDER = Order(
     "search", 2, lanes=((0.05, 3), (0.1, 3)), targets=(0.5, 0.2), max_steps=100, cap_steps=40,
     incumbents=(3.5, 9.25), noise=NoiseSettings(metrics=("identity", "hessian"), losses=(0.5,)),
-    backend="vmap", micro_batch=8,
+    engine="vmap", micro_batch=8,
 )  # fmt: skip
 FACTS = {"steps": 2, "examples": 32, "versions": {"torch": "2"}}
 

@@ -43,7 +43,7 @@ REQUESTS = [
     Train(FOLDERS, Shard(own=(1,), stamps=((3, 4, 5), None))),
 ]
 ANSWERS = [
-    Facts(Preflight(backends={4: "vmap"}, untrained_value=2.5, problems=("one",))),
+    Facts(Preflight(engines={4: "vmap"}, untrained_value=2.5, problems=("one",))),
     Facts(Preflight(untrained_value=float("inf"))),
     Done(),
     Done(False, (Stretch(5, 100, 0.25),), Waits(3, 0.5)),

@@ -43,7 +43,7 @@ class Lanes:
         seeds, lrs: (K,) of each lane; lanes of one seed see the same batches.
         batch_size: in the workload's unit.
         optimizer: an [optimizer] table without expressions, see `bscrit.recipe`.
-        backend: "vmap" or "loop", see `bscrit.engine.engines`.
+        engine: "vmap" or "loop", see `bscrit.engine.engines`.
         dtype: what is computed in, see `bscrit.engine.precision`.
         micro_batch: larger batches are accumulated from parts of this size; None for never.
         replay: recordings of steps and evaluations; those of the workload by default.
@@ -65,7 +65,7 @@ class Lanes:
         lrs: Sequence[float],
         batch_size: int,
         optimizer: Mapping[str, Any],
-        backend: str = "vmap",
+        engine: str = "vmap",
         device: str = "cpu",
         dtype: str = "float32",
         micro_batch: int | None = None,
@@ -82,7 +82,7 @@ class Lanes:
         self.optimizer = StackedOptimizer(optimizer, lrs)
         self._replay = replay or replay_of(workload, dtype, device)
         self._replayed_before = self._replay.counts
-        self.engine = make_engine(backend, self.workload, seeds, self._model, self._replay)
+        self.engine = make_engine(engine, self.workload, seeds, self._model, self._replay)
         self._laid_out = False
         self._bind(self._initial(seeds), range(len(seeds)))
 
@@ -97,10 +97,6 @@ class Lanes:
     def lrs(self) -> tuple[float, ...]:
         """Learning rates at full strength."""
         return tuple(self.optimizer.lrs.tolist())
-
-    @property
-    def backend(self) -> str:
-        return self.engine.name
 
     @property
     def parameters(self) -> Mapping[str, Tensor]:
@@ -155,7 +151,7 @@ class Lanes:
         rows = range(len(self)) if rows is None else rows
         stack = self.stack.selected(rows)
         return {
-            "backend": self.backend,
+            "engine": self.engine.name,
             "micro_batch": self.micro_batch,
             "laid_out": self._laid_out,
             "seeds": list(stack.seeds),
@@ -178,7 +174,7 @@ class Lanes:
         sizes = [state["micro_batch"] for state in states if state["micro_batch"] is not None]
         self.micro_batch = min(sizes) if sizes else None
         self._laid_out = all(state["laid_out"] for state in states)
-        self.engine = make_engine(self.backend, self.workload, stack.seeds, self._model, self._replay)
+        self.engine = make_engine(self.engine.name, self.workload, stack.seeds, self._model, self._replay)
         self._bind(stack, range(len(stack.seeds)))
 
     def _initial(self, seeds: Sequence[int]) -> Stack:

@@ -37,9 +37,9 @@ class SelfTest:
 
 @dataclass(frozen=True)
 class Choice:
-    """A backend, why, and how many times as fast per lane "vmap" was where both were timed."""
+    """A engine, why, and how many times as fast per lane "vmap" was where both were timed."""
 
-    backend: str
+    engine: str
     reason: str
     speedup: float | None = None
 
@@ -57,9 +57,9 @@ def self_test(
     On two batches, since a lost buffer shows in the second one only.
     """
     arguments = _arguments(batch_size, optimizer, dtype, device, micro_batch)
-    expected = _two_batches(Lanes(workload, backend="loop", **arguments))
+    expected = _two_batches(Lanes(workload, engine="loop", **arguments))
     try:
-        found = _two_batches(Lanes(workload, backend="vmap", **arguments))
+        found = _two_batches(Lanes(workload, engine="vmap", **arguments))
     except Exception as error:
         # What single modules just did can't be the workload's own mistake.
         return SelfTest(False, f"can't be vectorised: {_first_line(error)}")
@@ -83,7 +83,7 @@ def accumulation_test(
     found = {
         size: Lanes(
             _OneBatch(workload),  # type: ignore[arg-type]
-            backend="loop",
+            engine="loop",
             **_arguments(batch_size, optimizer, dtype, device, size),
         )
         for size in sizes
@@ -106,7 +106,7 @@ def accumulation_test(
     return SelfTest(True)
 
 
-def choose_backend(
+def choose_engine(
     workload: Workload,
     batch_size: int,
     lanes: int,
@@ -117,7 +117,7 @@ def choose_backend(
     micro_batch: int | None = None,
     seconds: float = 0.3,
 ) -> Choice:
-    """The vectorised backend where it is right (`self_test`) and 1.15 times as fast per lane, else the loop.
+    """The vectorised engine where it is right (`self_test`) and 1.15 times as fast per lane, else the loop.
 
     Both take turns: two lanes in the loop and all (32 at most, fewer if steps are long) through vmap; the fastest step
     counts. Timing begins with the first replayed step and goes on for three to six of them, about `seconds`. Where
@@ -127,7 +127,7 @@ def choose_backend(
         return Choice("loop", "one lane")
     arguments = _arguments(batch_size, optimizer, dtype, device, micro_batch)
     often = 1 if replayable(workload) else inf
-    loop = Lanes(workload, backend="loop", replay=Replay(workload, often), **arguments)
+    loop = Lanes(workload, engine="loop", replay=Replay(workload, often), **arguments)
     _seconds_of_step(loop, 0)
     slow = _seconds_of_step(loop, 1)
     if slow < seconds:
@@ -139,7 +139,7 @@ def choose_backend(
         return Choice("loop", test.reason)
     timed = min(lanes, MOST_LANES_TIMED, max(2, int(seconds / 5 / (slow / 2))))
     arguments = {**arguments, "seeds": (_SEEDS * timed)[:timed], "lrs": (1.0,) * timed}
-    vectorised = Lanes(workload, backend="vmap", replay=Replay(workload, often), **arguments)
+    vectorised = Lanes(workload, engine="vmap", replay=Replay(workload, often), **arguments)
     for step in range(WARM):
         _seconds_of_step(vectorised, step)
     loops, vmaps = [slow], []

@@ -23,7 +23,7 @@ class BatchSize:
     """What search and measurement at one batch size share.
 
     Attributes:
-        preflight: with a backend for this batch size.
+        preflight: with an engine for this batch size.
         targets: those that smaller batch sizes reached, the hardest last.
         records: of this batch size alone.
         given_up: names of trials that failed too often to be tried again now.
@@ -109,7 +109,7 @@ class BatchSize:
             cap_steps=cap_steps,
             incumbents=incumbents,
             noise=noise,
-            backend=self.preflight.backends.get(self.batch_size, "loop") if len(lanes) > 1 else "loop",
+            engine=self.preflight.engines.get(self.batch_size, "loop") if len(lanes) > 1 else "loop",
             execution=compute.execution,
             micro_batch=compute.micro_batch or 0,
             device=self.preflight.device,

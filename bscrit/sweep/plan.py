@@ -29,7 +29,7 @@ from bscrit.sweep.tune import MAX_LANES, Infeasible, Try, Tuned
 if TYPE_CHECKING:
     from bscrit.spec import Spec
 
-NEAR = 4  # at most so many times a batch size that was looked at, its backend serves
+NEAR = 4  # at most so many times a batch size that was looked at, its engine serves
 
 
 def plan(
@@ -86,7 +86,7 @@ def _at_sizes(
     for record in records:
         by_size.get(record.trial.batch_size, []).append(record)
     for batch_size, own in by_size.items():
-        facts = with_backend(preflight, batch_size)
+        facts = with_engine(preflight, batch_size)
         here = BatchSize(spec, facts, batch_size, targets, own, given_up)
         planned, settled = _at_size(here, best_rates, fewest_steps)
         if settled is None:
@@ -183,13 +183,13 @@ def _reached_above(records: Sequence[Record], batch_size: int, target: float) ->
     )
 
 
-def with_backend(preflight: Preflight, batch_size: int) -> Preflight:
-    """The facts with a backend at this batch size: the one that was chosen at the nearest that was looked at."""
-    near = [size for size in preflight.backends if 1 / NEAR <= size / batch_size <= NEAR]
+def with_engine(preflight: Preflight, batch_size: int) -> Preflight:
+    """The facts with an engine at this batch size: the one that was chosen at the nearest that was looked at."""
+    near = [size for size in preflight.engines if 1 / NEAR <= size / batch_size <= NEAR]
     if not near:
         return preflight
     nearest = min(near, key=lambda size: (abs(math.log(size / batch_size)), size))
-    return replace(preflight, backends={**preflight.backends, batch_size: preflight.backends[nearest]})
+    return replace(preflight, engines={**preflight.engines, batch_size: preflight.engines[nearest]})
 
 
 def largest_cost(spec: Spec, examples: int | None = None) -> tuple[int, float]:

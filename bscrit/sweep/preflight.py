@@ -31,7 +31,7 @@ MOST_FILES = 1000
 def inspect(
     spec: Spec, out: Path, executor: Executor, view: View, interrupted: Callable[[], int] = lambda: 0
 ) -> Preflight | None:
-    """Facts about the workload from a worker; backends that were chosen before stay. None when interrupted.
+    """Facts about the workload from a worker; engines that were chosen before stay. None when interrupted.
 
     Raises:
         UserError: the workload cannot be built.
@@ -51,7 +51,7 @@ def inspect(
     assert isinstance(answer, Facts)
     facts = answer.preflight
     if before is not None and before.fingerprint == facts.fingerprint and before.device == facts.device:
-        facts = replace(facts, backends={**facts.backends, **before.backends})
+        facts = replace(facts, engines={**facts.engines, **before.engines})
     facts = replace(facts, request=_plain(setup), stamps=stamps)
     errors, warnings = check(spec, facts)
     if errors:

@@ -190,7 +190,7 @@ class _Cohort:
             lrs=[writer.trial.lr for writer in writers],
             batch_size=trial.batch_size,
             optimizer=trial.optimizer,
-            backend=order.backend,
+            engine=order.engine,
             device=order.device,
             dtype=trial.dtype,
             micro_batch=order.micro_batch or None,
@@ -209,7 +209,7 @@ class _Cohort:
             "examples": self.position.examples,
             "seconds": round(self.clock.seconds(self.noise.seconds), 3),
             "noise_seconds": round(self.noise.seconds, 3),
-            "backend": lanes.backend,
+            "engine": lanes.engine.name,
             **lanes.replay_facts(),
             "micro_batch": lanes.micro_batch or self.trial.batch_size,
         }

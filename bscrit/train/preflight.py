@@ -15,7 +15,7 @@ from bscrit.engine.lanes import Lanes
 from bscrit.engine.loading import fingerprint, load_workload
 from bscrit.engine.replay import Replay, replayable
 from bscrit.engine.seeding import seeded
-from bscrit.engine.self_test import accumulation_test, choose_backend, self_test
+from bscrit.engine.self_test import accumulation_test, choose_engine, self_test
 from bscrit.engine.workload import Workload
 from bscrit.errors import UserError
 from bscrit.measure.nested import tensors_of
@@ -28,7 +28,7 @@ _TESTED = 64
 
 
 def preflight(setup: Setup) -> Preflight:
-    """Build the workload, evaluate it untrained, test micro-batches, and choose a backend per batch size."""
+    """Build the workload, evaluate it untrained, test micro-batches, and choose an engine per batch size."""
     device = resolve_device(setup.device)
     if setup.execution == "compile":
         _compiles(device)
@@ -46,14 +46,14 @@ def preflight(setup: Setup) -> Preflight:
 def warm_up(workload: Workload, setup: Setup, device: str) -> None:
     """A step and an evaluation of two lanes, after which torch has imported what it imports when it is first needed."""
     size, optimizer = setup.optimizers[0]
-    for backend in ("loop",) if setup.lanes == "loop" else ("loop", "vmap"):
+    for engine in ("loop",) if setup.lanes == "loop" else ("loop", "vmap"):
         lanes = Lanes(
             workload,
             seeds=[setup.first_seed] * 2,
             lrs=[0.0, 0.0],
             batch_size=int(size),
             optimizer=optimizer,
-            backend=backend,
+            engine=engine,
             device=device,
             dtype=setup.dtype,
             micro_batch=setup.micro_batch,
@@ -123,16 +123,16 @@ def _facts(setup: Setup, workload: Workload, device: str) -> Preflight:
         lrs=[0.0],
         batch_size=smallest,
         optimizer=optimizer,
-        backend="loop",
+        engine="loop",
         device=device,
         dtype=setup.dtype,
     )
     lanes.gradients(0)
     problems = _repeatable(workload, setup.first_seed, smallest)
-    backends: dict[int, str] = {}
+    engines: dict[int, str] = {}
     reasons: dict[str, list[int]] = {}
     for size, settings in sizes:
-        backends[size], reason = _backend(setup, workload, device, size, settings)
+        engines[size], reason = _engine(setup, workload, device, size, settings)
         reasons.setdefault(reason, []).append(size)
     reasons.pop("", None)
     notes = [
@@ -148,7 +148,7 @@ def _facts(setup: Setup, workload: Workload, device: str) -> Preflight:
         untrained_value=float(lanes.evaluate()[0]),
         parameters=sum(tensor[0].numel() for tensor in lanes.parameters.values()),
         splits=splits,
-        backends=backends,
+        engines=engines,
         device=device,
         problems=tuple(problems),
         notes=tuple(notes),
@@ -206,19 +206,19 @@ def _splits(
     return test.ok, "" if test.ok else test.reason
 
 
-def _backend(
+def _engine(
     setup: Setup, workload: Workload, device: str, size: int, optimizer: Mapping[str, Any]
 ) -> tuple[str, str]:
-    """The backend at one batch size, and a sentence where it is not the one that was wished for."""
+    """The engine at one batch size, and a sentence where it is not the one that was wished for."""
     arguments: dict[str, Any] = {"dtype": setup.dtype, "device": device, "micro_batch": setup.micro_batch}
     if setup.lanes == "loop":
         return "loop", ""
     if setup.lanes == "vmap":
         test = self_test(workload, size, optimizer, **arguments)
         return ("vmap", "") if test.ok else ("loop", _plainly(test.reason))
-    choice = choose_backend(workload, size, _LANES_TIMED, optimizer=optimizer, seconds=0.15, **arguments)
-    wanted = choice.backend == "vmap" or choice.speedup is not None or choice.reason.startswith("a step")
-    return choice.backend, "" if wanted else _plainly(choice.reason)
+    choice = choose_engine(workload, size, _LANES_TIMED, optimizer=optimizer, seconds=0.15, **arguments)
+    wanted = choice.engine == "vmap" or choice.speedup is not None or choice.reason.startswith("a step")
+    return choice.engine, "" if wanted else _plainly(choice.reason)
 
 
 def _plainly(reason: str) -> str:

@@ -25,27 +25,27 @@ SPLITS = [[(0, 1), (2, 3)], [(3, 0), (2,), (1,)], [(0,), (1,), (2,), (3,)]]
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    """What one worker leaves of a search with each backend."""
+    """What one worker leaves of a search with each engine."""
     left = {}
-    for backend in ("loop", "vmap"):
-        folders = begun(tmp_path_factory.mktemp(backend), replace(ORDER, backend=backend))
+    for engine in ("loop", "vmap"):
+        folders = begun(tmp_path_factory.mktemp(engine), replace(ORDER, engine=engine))
         assert train(folders, workload(), {"unit": "example"})
-        left[backend] = told(folders)
+        left[engine] = told(folders)
     return left
 
 
-@pytest.mark.parametrize("backend", ["loop", "vmap"])
+@pytest.mark.parametrize("engine", ["loop", "vmap"])
 @pytest.mark.parametrize("split", SPLITS)
-def test_shards_of_a_search_leave_what_one_worker_leaves(tmp_path, undisturbed, backend, split):
-    folders = begun(tmp_path, replace(ORDER, backend=backend))
+def test_shards_of_a_search_leave_what_one_worker_leaves(tmp_path, undisturbed, engine, split):
+    folders = begun(tmp_path, replace(ORDER, engine=engine))
     assert together(folders, split, workload()) == [True] * len(split)
-    assert told(folders) == undisturbed[backend]
+    assert told(folders) == undisturbed[engine]
     assert not list(tmp_path.glob("*/checkpoint.pt"))
 
 
-@pytest.mark.parametrize("backend", ["loop", "vmap"])
-def test_shards_of_a_measurement_with_its_noise_leave_what_one_worker_leaves(tmp_path, backend):
-    order = replace(NETWORK, backend=backend)
+@pytest.mark.parametrize("engine", ["loop", "vmap"])
+def test_shards_of_a_measurement_with_its_noise_leave_what_one_worker_leaves(tmp_path, engine):
+    order = replace(NETWORK, engine=engine)
     alone, folders = begun(tmp_path / "a", order, 8), begun(tmp_path / "b", order, 8)
     train(alone, regression("mlp"), {"unit": "example"})
     assert together(folders, [(0, 2), (1,)], regression("mlp")) == [True, True]

@@ -19,18 +19,18 @@ ADAM = {"use": "adam"}
 RMSPROP = {"use": "rmsprop", "momentum": 0.9}
 CLIPPED = {**SGD, "clip": 1.8}
 SEEDS, LRS = (0, 1, 0, 2, 1), (0.01, 0.02, 0.03, 0.005, 0.01)
-BACKENDS = ("vmap", "loop")
-CASES = [(name, backend) for name in NETWORKS for backend in BACKENDS]
+ENGINES = ("vmap", "loop")
+CASES = [(name, engine) for name in NETWORKS for engine in ENGINES]
 
 
-def lanes_of(workload, rows=range(5), backend="vmap", optimizer=SGD, dtype="float32", **keywords) -> Lanes:
+def lanes_of(workload, rows=range(5), engine="vmap", optimizer=SGD, dtype="float32", **keywords) -> Lanes:
     return Lanes(
         workload,
         seeds=[SEEDS[row] for row in rows],
         lrs=[LRS[row] for row in rows],
         batch_size=8,
         optimizer=optimizer,
-        backend=backend,
+        engine=engine,
         dtype=dtype,
         **keywords,
     )
@@ -55,24 +55,24 @@ def assert_rows(lanes: Lanes, rows, whole: Lanes) -> None:
 
 def assert_rows_as_promised(lanes: Lanes, rows, whole: Lanes, name: str) -> None:
     """Vectorised batch norm sums over examples in columns of all lanes: its promise is rounding."""
-    if (name, lanes.backend) != ("batch norm", "vmap"):
+    if (name, lanes.engine.name) != ("batch norm", "vmap"):
         assert_rows(lanes, rows, whole)
     else:
         for key, tensor in tensors(lanes).items():
             torch.testing.assert_close(tensor, tensors(whole)[key][list(rows)], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(("name", "backend"), CASES)
-def test_a_lane_depends_neither_on_their_number_nor_on_its_place(name, backend):
-    whole = train(lanes_of(regression(name), backend=backend), 0, 6)
+@pytest.mark.parametrize(("name", "engine"), CASES)
+def test_a_lane_depends_neither_on_their_number_nor_on_its_place(name, engine):
+    whole = train(lanes_of(regression(name), engine=engine), 0, 6)
     for rows in ([3], [2, 0], [4, 3, 1]):
-        assert_rows_as_promised(train(lanes_of(regression(name), rows, backend), 0, 6), rows, whole, name)
+        assert_rows_as_promised(train(lanes_of(regression(name), rows, engine), 0, 6), rows, whole, name)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_lane_without_numbers_leaves_its_neighbours_bitwise_unchanged(backend):
-    whole = train(lanes_of(regression("cnn"), backend=backend), 0, 6)
-    spoiled = train(lanes_of(regression("cnn"), backend=backend), 0, 3)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_lane_without_numbers_leaves_its_neighbours_bitwise_unchanged(engine):
+    whole = train(lanes_of(regression("cnn"), engine=engine), 0, 6)
+    spoiled = train(lanes_of(regression("cnn"), engine=engine), 0, 3)
     for tensor in spoiled.parameters.values():
         tensor[1] = float("nan")
     train(spoiled, 3, 6)
@@ -83,10 +83,10 @@ def test_a_lane_without_numbers_leaves_its_neighbours_bitwise_unchanged(backend)
 
 
 @pytest.mark.parametrize("optimizer", [SGD, ADAM, RMSPROP, CLIPPED])
-@pytest.mark.parametrize(("name", "backend"), CASES)
-def test_lanes_that_are_left_go_on_bitwise_as_if_none_had_gone(name, backend, optimizer):
-    whole = train(lanes_of(regression(name), backend=backend, optimizer=optimizer), 0, 6)
-    fewer = train(lanes_of(regression(name), backend=backend, optimizer=optimizer), 0, 2)
+@pytest.mark.parametrize(("name", "engine"), CASES)
+def test_lanes_that_are_left_go_on_bitwise_as_if_none_had_gone(name, engine, optimizer):
+    whole = train(lanes_of(regression(name), engine=engine, optimizer=optimizer), 0, 6)
+    fewer = train(lanes_of(regression(name), engine=engine, optimizer=optimizer), 0, 2)
     fewer.keep([4, 0, 1])
     train(fewer, 2, 4)
     fewer.keep([2, 1])
@@ -121,10 +121,10 @@ def test_a_lane_follows_its_single_run_in_float64(name):
 
 
 @pytest.mark.parametrize("micro_batch", [None, 3])
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_clipping_is_that_of_a_loop_by_hand_of_the_whole_batch_and_counted(backend, micro_batch):
+@pytest.mark.parametrize("engine", ENGINES)
+def test_clipping_is_that_of_a_loop_by_hand_of_the_whole_batch_and_counted(engine, micro_batch):
     workload = regression("mlp")
-    lanes = lanes_of(workload, backend=backend, optimizer=CLIPPED, dtype="float64", micro_batch=micro_batch)
+    lanes = lanes_of(workload, engine=engine, optimizer=CLIPPED, dtype="float64", micro_batch=micro_batch)
     shares = train(lanes, 0, 30).optimizer.clipped_shares()
     for row in (1, 3):
         model, clipped = single(workload, row, 30, torch.float64, clip=1.8)
@@ -137,7 +137,7 @@ def test_clipping_is_that_of_a_loop_by_hand_of_the_whole_batch_and_counted(backe
 @pytest.mark.parametrize("name", NETWORKS)
 def test_loop_is_bitwise_plain_training(name):
     workload = regression(name)
-    lanes = train(lanes_of(workload, backend="loop"), 0, 20)
+    lanes = train(lanes_of(workload, engine="loop"), 0, 20)
     losses = lanes.evaluate()
     for row in (1, 3):
         model, _ = single(workload, row, 20)
@@ -149,11 +149,11 @@ def test_loop_is_bitwise_plain_training(name):
 
 
 @pytest.mark.parametrize("optimizer", [SGD, ADAM])
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", NETWORKS)
-def test_saved_and_loaded_lanes_go_on_bitwise(name, backend, optimizer):
+def test_saved_and_loaded_lanes_go_on_bitwise(name, engine, optimizer):
     def build(rows=range(5)):
-        return lanes_of(regression(name), rows, backend, optimizer)
+        return lanes_of(regression(name), rows, engine, optimizer)
 
     whole = train(build(), 0, 6)
     saved = train(build(), 0, 3)
@@ -180,11 +180,11 @@ def test_lanes_saved_one_by_one_go_on_together_in_any_order():
         loaded.load_state_dict(ahead, saved.state_dict([1]))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_micro_batches_add_up_to_the_batch_also_with_an_uneven_last_one(backend):
-    whole = lanes_of(regression("cnn"), backend=backend, dtype="float64").gradients(0)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_micro_batches_add_up_to_the_batch_also_with_an_uneven_last_one(engine):
+    whole = lanes_of(regression("cnn"), engine=engine, dtype="float64").gradients(0)
     for size in (1, 3, 4, 8, 100):
-        parts = lanes_of(regression("cnn"), backend=backend, dtype="float64", micro_batch=size).gradients(0)
+        parts = lanes_of(regression("cnn"), engine=engine, dtype="float64", micro_batch=size).gradients(0)
         for name, gradient in parts.items():
             torch.testing.assert_close(gradient, whole[name], rtol=1e-12, atol=1e-14)
 
@@ -198,10 +198,10 @@ class Hungry(Regression):
         return super().losses(model, batch)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_out_of_memory_halves_the_micro_batch_and_never_the_batch(backend):
-    hungry = lanes_of(Hungry(mlp), backend=backend, dtype="float64")
-    fed = lanes_of(Regression(mlp), backend=backend, dtype="float64")
+@pytest.mark.parametrize("engine", ENGINES)
+def test_out_of_memory_halves_the_micro_batch_and_never_the_batch(engine):
+    hungry = lanes_of(Hungry(mlp), engine=engine, dtype="float64")
+    fed = lanes_of(Regression(mlp), engine=engine, dtype="float64")
     assert hungry.micro_batch is None
     for lanes in (hungry, fed):
         train(lanes, 0, 2)
@@ -211,12 +211,12 @@ def test_out_of_memory_halves_the_micro_batch_and_never_the_batch(backend):
     whole = Hungry(mlp)
     whole.sums_over_examples = False
     with pytest.raises(torch.OutOfMemoryError):
-        lanes_of(whole, backend=backend).step(0, 1.0)
+        lanes_of(whole, engine=engine).step(0, 1.0)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_evaluation_changes_nothing(backend):
-    lanes = train(lanes_of(regression("batch norm"), backend=backend), 0, 2)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_evaluation_changes_nothing(engine):
+    lanes = train(lanes_of(regression("batch norm"), engine=engine), 0, 2)
     before, random = tensors(lanes), torch.get_rng_state()
     first = lanes.evaluate()
     assert first.shape == (5,)
@@ -225,7 +225,7 @@ def test_evaluation_changes_nothing(backend):
     assert torch.equal(torch.get_rng_state(), random)
     for name, tensor in tensors(lanes).items():
         assert torch.equal(tensor, before[name])
-    untouched = train(lanes_of(regression("batch norm"), backend=backend), 0, 4)
+    untouched = train(lanes_of(regression("batch norm"), engine=engine), 0, 4)
     assert_rows(train(lanes, 2, 4), range(5), untouched)
 
 
@@ -262,7 +262,7 @@ def test_an_evaluation_of_all_lanes_that_does_not_fit_goes_lane_by_lane(monkeypa
 
 
 def test_loop_keeps_a_buffer_that_forward_replaces():
-    lanes = train(lanes_of(Regression(Counting), backend="loop"), 0, 3)
+    lanes = train(lanes_of(Regression(Counting), engine="loop"), 0, 3)
     assert lanes.buffers["count"].tolist() == [3.0] * 5
     lanes.keep([2])
     train(lanes, 3, 4)
@@ -270,11 +270,11 @@ def test_loop_keeps_a_buffer_that_forward_replaces():
 
 
 def test_dropout_in_a_loop_is_a_function_of_seed_and_step():
-    whole = train(lanes_of(Regression(dropout), backend="loop"), 0, 4)
+    whole = train(lanes_of(Regression(dropout), engine="loop"), 0, 4)
     torch.manual_seed(123)
     torch.rand(7)
     random = torch.get_rng_state()
-    other = train(lanes_of(Regression(dropout), [3, 1], backend="loop"), 0, 4)
+    other = train(lanes_of(Regression(dropout), [3, 1], engine="loop"), 0, 4)
     assert torch.equal(torch.get_rng_state(), random)
     assert_rows(other, [3, 1], whole)
     with pytest.raises(RuntimeError, match="random"):
@@ -299,8 +299,8 @@ def test_frozen_parameters_stay():
         model[1].weight.requires_grad_(False)
         return model
 
-    for backend in BACKENDS:
-        lanes = lanes_of(Regression(frozen), backend=backend)
+    for engine in ENGINES:
+        lanes = lanes_of(Regression(frozen), engine=engine)
         before = tensors(lanes)
         train(lanes, 0, 2)
         assert torch.equal(lanes.buffers["1.weight"], before["1.weight"])
@@ -311,8 +311,8 @@ def test_frozen_parameters_stay():
         assert list(lanes.parameters) == ["1.bias", "3.weight", "3.bias"]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_what_a_workload_raises_comes_through(backend):
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_a_workload_raises_comes_through(engine):
     class Broken(Regression):
         def losses(self, *_):
             raise ZeroDivisionError("mine")
@@ -320,15 +320,15 @@ def test_what_a_workload_raises_comes_through(backend):
         def evaluate(self, *_):
             raise KeyError("mine too")
 
-    lanes = lanes_of(Broken(mlp), backend=backend)
+    lanes = lanes_of(Broken(mlp), engine=engine)
     with pytest.raises(ZeroDivisionError, match="mine"):
         lanes.step(0, 1.0)
     with pytest.raises(KeyError, match="mine too"):
         lanes.evaluate()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_losses_that_are_averaged_already_are_refused(backend):
+@pytest.mark.parametrize("engine", ENGINES)
+def test_losses_that_are_averaged_already_are_refused(engine):
     class Averaged(Regression):
         def losses(self, model, batch):
             return super().losses(model, batch).mean()
@@ -336,7 +336,7 @@ def test_losses_that_are_averaged_already_are_refused(backend):
         def evaluate(self, model):
             return super().evaluate(model).reshape(1)
 
-    lanes = lanes_of(Averaged(mlp), backend=backend)
+    lanes = lanes_of(Averaged(mlp), engine=engine)
     with pytest.raises(UserError, match=r"shape \(\), expected \(8,\)"):
         lanes.step(0, 1.0)
     with pytest.raises(UserError, match="scalar"):
@@ -347,7 +347,7 @@ def test_wrong_calls_are_refused():
     with pytest.raises(ValueError, match="2 seeds and 1 rates"):
         Lanes(Quadratic(), seeds=[0, 1], lrs=[0.1], batch_size=4, optimizer={})
     with pytest.raises(ValueError, match="vmap or loop"):
-        Lanes(Quadratic(), seeds=[0], lrs=[0.1], batch_size=4, optimizer={}, backend="map")
+        Lanes(Quadratic(), seeds=[0], lrs=[0.1], batch_size=4, optimizer={}, engine="map")
     with pytest.raises(UserError, match="no parameters"):
         lanes_of(Regression(torch.nn.Flatten))
 
@@ -358,12 +358,12 @@ def test_the_allocator_can_be_tuned_more_than_once():
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_on_a_gpu_the_same_curve_to_rounding(backend):
+@pytest.mark.parametrize("engine", ENGINES)
+def test_on_a_gpu_the_same_curve_to_rounding(engine):
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
-    here = train(lanes_of(regression("cnn"), backend=backend, dtype="float64"), 0, 20)
-    there = lanes_of(regression("cnn"), backend=backend, dtype="float64", device="cuda")
+    here = train(lanes_of(regression("cnn"), engine=engine, dtype="float64"), 0, 20)
+    there = lanes_of(regression("cnn"), engine=engine, dtype="float64", device="cuda")
     there.workload.held_out = tuple(tensor.cuda() for tensor in there.workload.held_out)
     train(there, 0, 20)
     assert there.evaluate() == pytest.approx(here.evaluate(), rel=1e-9)
@@ -387,9 +387,9 @@ class Shared(nn.Module):
         return self.layer(x.flatten(1)) + (self.a + self.b)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_parts_of_a_batch_add_up_where_parameters_share_a_gradient(backend):
+@pytest.mark.parametrize("engine", ENGINES)
+def test_parts_of_a_batch_add_up_where_parameters_share_a_gradient(engine):
     workload = Regression(Shared)
-    whole, parts = (lanes_of(workload, [0], backend, micro_batch=size) for size in (None, 3))
+    whole, parts = (lanes_of(workload, [0], engine, micro_batch=size) for size in (None, 3))
     for name, gradient in whole.gradients(0).items():
         torch.testing.assert_close(parts.gradients(0)[name], gradient)

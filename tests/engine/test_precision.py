@@ -10,17 +10,17 @@ from bscrit.engine.self_test import self_test
 from bscrit.workloads.classifier import Classifier
 
 
-def lanes_in(dtype, backend="loop", workload=None):
+def lanes_in(dtype, engine="loop", workload=None):
     return Lanes(
         workload or regression("mlp"), seeds=(0, 1), lrs=(0.1, 0.2), batch_size=8, optimizer={"use": "sgd"},
-        backend=backend, dtype=dtype,
+        engine=engine, dtype=dtype,
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("backend", ["loop", "vmap"])
-def test_bfloat16_is_an_ordinary_loop_under_autocast(backend):
+@pytest.mark.parametrize("engine", ["loop", "vmap"])
+def test_bfloat16_is_an_ordinary_loop_under_autocast(engine):
     workload = regression("mlp")
-    lanes = lanes_in("bfloat16", backend)
+    lanes = lanes_in("bfloat16", engine)
     model = workload.model(1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
     for step in range(5):

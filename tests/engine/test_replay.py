@@ -29,12 +29,12 @@ from bscrit.engine.replay import (
 from bscrit.engine.workload import Workload
 
 NEVER = float("inf")
-BACKENDS = ("vmap", "loop")
+ENGINES = ("vmap", "loop")
 ORDINARY = {**NETWORKS, "dropout": dropout, "counting": Counting, "lstm": Recurrent}
 
 
 def trained(
-    workload, backend, replay, steps=8, dtype="float32", rows=3, optimizer="sgd", size=8, clip=0.0
+    workload, engine, replay, steps=8, dtype="float32", rows=3, optimizer="sgd", size=8, clip=0.0
 ) -> Lanes:
     lanes = Lanes(
         workload,
@@ -42,7 +42,7 @@ def trained(
         lrs=[0.01, 0.02, 0.03][:rows],
         batch_size=size,
         optimizer={"use": optimizer, "clip": clip} if clip else {"use": optimizer},
-        backend=backend,
+        engine=engine,
         dtype=dtype,
         replay=replay,
     )
@@ -71,27 +71,27 @@ def assert_same(found: Lanes, expected: Lanes) -> None:
             assert torch.equal(getattr(found, kind)[name], tensor), name
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_replayed_gradients_are_clipped_as_others(backend):
+@pytest.mark.parametrize("engine", ENGINES)
+def test_replayed_gradients_are_clipped_as_others(engine):
     workload = regression("mlp")
     replay = Replay(workload, 0)
-    clipped = trained(workload, backend, replay, clip=1.8)
+    clipped = trained(workload, engine, replay, clip=1.8)
     assert replayed(replay)
-    assert_same(clipped, trained(workload, backend, Replay(workload, NEVER), clip=1.8))
+    assert_same(clipped, trained(workload, engine, Replay(workload, NEVER), clip=1.8))
     assert any(0 < share < 1 for share in clipped.optimizer.clipped_shares())
 
 
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", NETWORKS)
-def test_replayed_training_has_the_same_bits(name, backend, dtype, rows):
-    if (name, backend, dtype) == ("batch norm", "vmap", "bfloat16"):
+def test_replayed_training_has_the_same_bits(name, engine, dtype, rows):
+    if (name, engine, dtype) == ("batch norm", "vmap", "bfloat16"):
         pytest.skip("torch can't vectorise it")
     workload = regression(name)
     replay = Replay(workload, often=2)
-    found = trained(workload, backend, replay, dtype=dtype, rows=rows)
-    assert_same(found, trained(workload, backend, Replay(workload, NEVER), dtype=dtype, rows=rows))
+    found = trained(workload, engine, replay, dtype=dtype, rows=rows)
+    assert_same(found, trained(workload, engine, Replay(workload, NEVER), dtype=dtype, rows=rows))
     # Lane by lane, torch's fast path for encoders in evaluation may be replayed or not: bits are what counts.
     assert "gradients" in replayed(replay)
 
@@ -280,11 +280,11 @@ SCHEDULES = {
 }
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_schedules_in_attributes_and_other_batches_are_noticed(name, backend):
+def test_schedules_in_attributes_and_other_batches_are_noticed(name, engine):
     workload = SCHEDULES[name]
-    found, expected = (trained(workload, backend, Replay(workload, often), steps=30) for often in (2, NEVER))
+    found, expected = (trained(workload, engine, Replay(workload, often), steps=30) for often in (2, NEVER))
     assert_same(found, expected)
 
 
@@ -434,7 +434,7 @@ def test_compiled_training_is_the_same_to_rounding_and_goes_on_with_the_same_bit
 
     def lanes(replay):
         return Lanes(
-            workload, seeds=[0, 1], lrs=[0.1, 0.2], batch_size=8, optimizer={"use": "sgd"}, backend="loop",
+            workload, seeds=[0, 1], lrs=[0.1, 0.2], batch_size=8, optimizer={"use": "sgd"}, engine="loop",
             replay=replay,
         )  # fmt: skip
 
@@ -458,14 +458,14 @@ def test_compiled_training_is_the_same_to_rounding_and_goes_on_with_the_same_bit
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_on_a_gpu_to_rounding(backend):
+@pytest.mark.parametrize("engine", ENGINES)
+def test_on_a_gpu_to_rounding(engine):
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     workload = regression("cnn")
     found, expected = (
         Lanes(
-            workload, seeds=[0, 1], lrs=[0.01, 0.02], batch_size=8, optimizer={"use": "sgd"}, backend=backend,
+            workload, seeds=[0, 1], lrs=[0.01, 0.02], batch_size=8, optimizer={"use": "sgd"}, engine=engine,
             device="cuda", replay=Replay(workload, often),
         )
         for often in (1, NEVER)
@@ -524,11 +524,11 @@ def test_losses_that_read_values_below_the_dispatcher_train_right(name):
     assert facts["not_replayed"].startswith("step: ")
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_another_divisor_is_another_recording(backend):
+@pytest.mark.parametrize("engine", ENGINES)
+def test_another_divisor_is_another_recording(engine):
     workload = regression("mlp")
     lanes = Lanes(
-        workload, seeds=[0, 1], lrs=[0.1, 0.2], batch_size=8, optimizer={"use": "sgd"}, backend=backend,
+        workload, seeds=[0, 1], lrs=[0.1, 0.2], batch_size=8, optimizer={"use": "sgd"}, engine=engine,
         replay=Replay(workload, often=1),
     )  # fmt: skip
     batches = lanes.batches(0)

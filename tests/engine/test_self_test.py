@@ -4,7 +4,7 @@ import pytest
 import torch
 from small import NETWORKS, Counting, Padded, Recurrent, Regression, batch_norm, dropout, mlp, regression
 
-from bscrit.engine.self_test import accumulation_test, choose_backend, self_test
+from bscrit.engine.self_test import accumulation_test, choose_engine, self_test
 from bscrit.workloads.quadratic import Quadratic
 
 SGD = {"use": "sgd", "momentum": 0.9}
@@ -31,8 +31,8 @@ def test_names_what_vmap_gets_wrong(network, words):
     assert not test.ok
     assert words in test.reason
     assert "\n" not in test.reason
-    choice = choose_backend(Regression(network), 8, 4, optimizer=SGD)
-    assert (choice.backend, choice.reason) == ("loop", test.reason)
+    choice = choose_engine(Regression(network), 8, 4, optimizer=SGD)
+    assert (choice.engine, choice.reason) == ("loop", test.reason)
 
 
 def test_an_error_of_the_workload_is_not_blamed_on_vmap():
@@ -82,25 +82,25 @@ def test_accumulation_says_when_randomness_prevents_it():
     assert "not tested" in test.reason
 
 
-def test_the_faster_backend_is_chosen(monkeypatch):
+def test_the_faster_engine_is_chosen(monkeypatch):
     seconds = {"loop": 0.002, "vmap": 0.001}
     monkeypatch.setattr(
         "bscrit.engine.self_test._seconds_of_step",
-        lambda lanes, step: (1 + step % 3) * seconds[lanes.backend],
+        lambda lanes, step: (1 + step % 3) * seconds[lanes.engine.name],
     )
-    choice = choose_backend(Regression(mlp), 8, 8, optimizer=SGD)
-    assert choice.backend == "vmap"
+    choice = choose_engine(Regression(mlp), 8, 8, optimizer=SGD)
+    assert choice.engine == "vmap"
     assert choice.speedup == pytest.approx(8)
     seconds["vmap"] = 0.007
-    choice = choose_backend(Regression(mlp), 8, 8, optimizer=SGD)
-    assert choice.backend == "loop"
+    choice = choose_engine(Regression(mlp), 8, 8, optimizer=SGD)
+    assert choice.engine == "loop"
     assert "1.1 times as fast" in choice.reason
 
 
 def test_one_lane_and_long_steps_go_to_the_loop(monkeypatch):
-    assert choose_backend(Quadratic(), 8, 1, optimizer=SGD).backend == "loop"
+    assert choose_engine(Quadratic(), 8, 1, optimizer=SGD).engine == "loop"
     monkeypatch.setattr("bscrit.engine.self_test._seconds_of_step", lambda *_: 1.0)
-    assert "0.5 s" in choose_backend(Quadratic(), 8, 8, optimizer=SGD).reason
+    assert "0.5 s" in choose_engine(Quadratic(), 8, 8, optimizer=SGD).reason
 
 
 def test_time_that_recording_takes_does_not_count(monkeypatch):
@@ -119,6 +119,6 @@ def test_time_that_recording_takes_does_not_count(monkeypatch):
 
     monkeypatch.setattr("bscrit.engine.self_test._seconds_of_step", pretended)
     monkeypatch.setattr("bscrit.engine.self_test.time.perf_counter", lambda: clock[0])
-    choice = choose_backend(Replayed(mlp), 8, 8, optimizer=SGD)
-    assert choice.backend == "vmap"
+    choice = choose_engine(Replayed(mlp), 8, 8, optimizer=SGD)
+    assert choice.engine == "vmap"
     assert choice.speedup == pytest.approx(4)

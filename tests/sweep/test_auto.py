@@ -20,7 +20,7 @@ from bscrit.sweep import auto as module
 from bscrit.sweep import command
 from bscrit.sweep.auto import FEWEST, MOST, active, choose
 from bscrit.sweep.drive import drive
-from bscrit.sweep.plan import largest_cost, plan, with_backend
+from bscrit.sweep.plan import largest_cost, plan, with_engine
 from bscrit.sweep.summary import summary
 from bscrit.workloads.exact import hyperbola, power_law
 
@@ -238,13 +238,13 @@ def test_an_easier_target_is_what_is_left_where_the_hardest_is_out_of_reach():
     assert "at target 0.5 is known to" in choose(spec, FACTS, records.values()).reason
 
 
-def test_a_backend_is_that_of_a_neighbour_that_was_looked_at():
-    looked = replace(FACTS, backends={2: "vmap", 8: "vmap", 32: "loop"})
-    assert with_backend(looked, 3).backends[3] == "vmap"
-    assert with_backend(looked, 23).backends[23] == "loop"
-    assert with_backend(looked, 128).backends[128] == "loop"
-    assert 256 not in with_backend(looked, 256).backends
-    assert with_backend(looked, 8) == looked
+def test_an_engine_is_that_of_a_neighbour_that_was_looked_at():
+    looked = replace(FACTS, engines={2: "vmap", 8: "vmap", 32: "loop"})
+    assert with_engine(looked, 3).engines[3] == "vmap"
+    assert with_engine(looked, 23).engines[23] == "loop"
+    assert with_engine(looked, 128).engines[128] == "loop"
+    assert 256 not in with_engine(looked, 256).engines
+    assert with_engine(looked, 8) == looked
 
 
 def test_batch_sizes_whose_warm_up_does_not_fit_are_no_candidates():
@@ -268,7 +268,7 @@ def test_the_command_sweeps_reports_and_has_nothing_left_to_do(tmp_path, monkeyp
     spec = small_spec(sweep=sweep, compute={"executor": "mock"})
     outcome = drive(spec, tmp_path / "out", Silent())
     sizes = sizes_of(outcome.results.records)
-    assert set(outcome.results.preflight.backends) == {2, 8, 32, 128, 512} & set(spec.candidates())
+    assert set(outcome.results.preflight.engines) == {2, 8, 32, 128, 512} & set(spec.candidates())
     assert "no batch size is added: " in summary(outcome)
     report = fit(tmp_path / "out")
     assert [point.batch_size for point in report.fits[-1].points] == sizes

@@ -182,13 +182,13 @@ def test_a_torn_preflight_of_before_is_made_again(run, tmp_path):
     assert told(second) == told(first)
 
 
-def test_backends_that_were_chosen_stay(run, tmp_path):
+def test_engines_that_were_chosen_stay(run, tmp_path):
     run()
     file = tmp_path / "out" / "preflight.json"
     facts = json.loads(file.read_text())
-    file.write_text(json.dumps({**facts, "backends": {**facts["backends"], "4": "vmap"}}))
+    file.write_text(json.dumps({**facts, "engines": {**facts["engines"], "4": "vmap"}}))
     run()
-    assert json.loads(file.read_text())["backends"] == {"4": "vmap", "32": "loop"}
+    assert json.loads(file.read_text())["engines"] == {"4": "vmap", "32": "loop"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR2])

@@ -17,11 +17,11 @@ from bscrit.sweep.executors.shards import Paces, names, share_out
 from bscrit.trial import Trial
 
 
-def cohort(lanes=5, batch_size=16, backend="loop", **order):
+def cohort(lanes=5, batch_size=16, engine="loop", **order):
     rates = tuple((0.1, seed) for seed in range(lanes))
     order = {"targets": (0.5,), "max_steps": 1000, **order}
     trials = tuple(Trial("quadratic", batch_size, lr, seed) for lr, seed in rates)
-    return Cohort(trials, Order("measure", 0, rates, backend=backend, **order))
+    return Cohort(trials, Order("measure", 0, rates, engine=engine, **order))
 
 
 def shared(tmp_path, cohorts, workers, paces, ended=(), former=()):
@@ -77,7 +77,7 @@ def test_lanes_that_have_ended_are_not_counted(tmp_path):
         (paced([5, 100, 10.0]), True),
         (paced([5, 100, 0.01]), False),  # waiting at evaluations would take longer
         (paced([5, 100, 10.0], batch_size=4), True),  # the nearest batch size tells
-        (paced([5, 100, 10.0], backend="vmap"), False),  # another backend does not
+        (paced([5, 100, 10.0], engine="vmap"), False),  # another engine does not
     ],
 )
 def test_one_after_the_other_is_split_where_steps_take_long(tmp_path, paces, splits):
@@ -95,13 +95,13 @@ def test_one_after_the_other_is_split_where_steps_take_long(tmp_path, paces, spl
     ],
 )
 def test_a_stack_is_split_where_fewer_lanes_take_less(tmp_path, paces, splits):
-    shards = shared(tmp_path, [cohort(backend="vmap")], 2, paced(*paces, backend="vmap"))
+    shards = shared(tmp_path, [cohort(engine="vmap")], 2, paced(*paces, engine="vmap"))
     assert (len(shards[0]) == 2) == splits
 
 
 def test_the_line_through_what_was_seen():
-    found = paced((2, 10, 10 * 0.3), (4, 1000, 1000 * 0.5), (8, 10, 10 * 0.9), backend="vmap")
-    assert found.seconds(cohort(backend="vmap"), 3) == pytest.approx(0.4)
+    found = paced((2, 10, 10 * 0.3), (4, 1000, 1000 * 0.5), (8, 10, 10 * 0.9), engine="vmap")
+    assert found.seconds(cohort(engine="vmap"), 3) == pytest.approx(0.4)
     assert paced([5, 100, 10.0]).seconds(cohort(), 2) == pytest.approx(0.04)
 
 

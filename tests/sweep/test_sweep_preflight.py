@@ -78,7 +78,7 @@ def test_facts_of_an_older_version_want_another_look(looked, folder):
     assert earlier_facts(text_spec(folder), looked) is None
 
 
-@pytest.mark.parametrize("content", ["[]", "3", "{}", '{"backends": []}', '{"backends": {}, "odd": 1}', "{"])
+@pytest.mark.parametrize("content", ["[]", "3", "{}", '{"engines": []}', '{"engines": {}, "odd": 1}', "{"])
 def test_what_is_no_preflight_wants_another_look(looked, folder, content):
     (looked / "preflight.json").write_text(content)
     assert earlier_facts(text_spec(folder), looked) is None

@@ -33,12 +33,12 @@ def after(steps):
 
 
 @pytest.fixture(scope="module", params=["loop", "vmap"])
-def backend(request):
+def engine(request):
     return request.param
 
 
-def test_what_a_race_leaves(tmp_path, backend):
-    folders = begun(tmp_path, replace(ORDER, backend=backend))
+def test_what_a_race_leaves(tmp_path, engine):
+    folders = begun(tmp_path, replace(ORDER, engine=engine))
     assert train(folders, workload(), {"unit": "example"})
     records = [read_record(folder) for folder in folders]
     assert [record.status for record in records] == ["reached", "stopped", "stopped", "diverged"]
@@ -48,14 +48,14 @@ def test_what_a_race_leaves(tmp_path, backend):
         assert (record.curve.examples == 4 * record.curve.steps).all()
         assert record.facts["steps"] == record.curve.steps[-1]
         assert record.facts["unit"] == "example"
-        assert record.facts["backend"] == backend
+        assert record.facts["engine"] == engine
     assert not list(tmp_path.glob("*/checkpoint.pt"))
 
 
 @pytest.mark.parametrize("order", [ORDER, MEASURE], ids=["search", "measure"])
 @pytest.mark.parametrize("steps", [0, 1, 2, 17, 60, 61, 110, 113])
-def test_told_to_leave_at_any_step_it_goes_on_bit_for_bit(tmp_path, backend, order, steps):
-    order = replace(order, backend=backend)
+def test_told_to_leave_at_any_step_it_goes_on_bit_for_bit(tmp_path, engine, order, steps):
+    order = replace(order, engine=engine)
     undisturbed, folders = begun(tmp_path / "a", order), begun(tmp_path / "b", order)
     train(undisturbed, workload(), {})
     assert not train(folders, workload(), {}, after(steps))
@@ -65,11 +65,11 @@ def test_told_to_leave_at_any_step_it_goes_on_bit_for_bit(tmp_path, backend, ord
     assert told(folders) == told(undisturbed)
 
 
-@pytest.mark.parametrize("backend", ["loop", "vmap"])
-def test_a_network_with_momentum_clipping_and_noise_samples_goes_on_bit_for_bit(tmp_path, backend):
+@pytest.mark.parametrize("engine", ["loop", "vmap"])
+def test_a_network_with_momentum_clipping_and_noise_samples_goes_on_bit_for_bit(tmp_path, engine):
     sgd = {"use": "sgd", "momentum": 0.9, "weight_decay": 0.01, "clip": 1.6}
     schedule = {"use": "cosine", "warmup_steps": 5, "horizon_steps": 40}
-    order = replace(NETWORK, backend=backend)
+    order = replace(NETWORK, engine=engine)
     undisturbed = begun(tmp_path / "a", order, 8, optimizer=sgd, schedule=schedule)
     train(undisturbed, regression("mlp"), {})
     record = read_record(undisturbed[0])
@@ -261,9 +261,9 @@ def test_state_outside_of_the_model_is_the_workload_s_own_affair(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("method", "backend"), [("losses", "loop"), ("evaluate", "loop"), ("evaluate", "vmap")]
+    ("method", "engine"), [("losses", "loop"), ("evaluate", "loop"), ("evaluate", "vmap")]
 )
-def test_a_lane_whose_model_makes_the_user_s_code_raise_fails_alone(tmp_path, method, backend):
+def test_a_lane_whose_model_makes_the_user_s_code_raise_fails_alone(tmp_path, method, engine):
     """As checks for finite numbers do at a rate that is far too high."""
 
     class Checked(Regression):
@@ -278,7 +278,7 @@ def test_a_lane_whose_model_makes_the_user_s_code_raise_fails_alone(tmp_path, me
             return super().evaluate(model)
 
     order = replace(
-        ORDER, lanes=((0.01, 0), (2.0, 0), (0.02, 0)), targets=(-1.0,), max_steps=12, backend=backend
+        ORDER, lanes=((0.01, 0), (2.0, 0), (0.02, 0)), targets=(-1.0,), max_steps=12, engine=engine
     )
     folders, others = begun(tmp_path / "a", order, 8), begun(tmp_path / "b", order, 8)
     assert train(folders, Checked(mlp), {})
@@ -286,7 +286,7 @@ def test_a_lane_whose_model_makes_the_user_s_code_raise_fails_alone(tmp_path, me
     assert [record.status for record in records] == ["exhausted", "failed", "exhausted"]
     assert records[1].reason == "ValueError: not finite"
     assert "ValueError: not finite" in (folders[1] / "log.txt").read_text()
-    if backend == "loop":
+    if engine == "loop":
         train([others[0], others[2]], Regression(mlp), {})
         assert [told(folders)[row][5] for row in (0, 2)] == [told(others)[row][5] for row in (0, 2)]
     with pytest.raises(ValueError, match="not finite"):

@@ -50,7 +50,7 @@ def test_facts_of_a_workload_with_a_known_start():
     facts = preflight(setup(settings={"dimensions": 100}))
     assert facts.untrained_value == pytest.approx(2.5936887588, rel=1e-6)
     assert (facts.unit, facts.examples, facts.parameters, facts.splits) == ("example", None, 100, False)
-    assert set(facts.backends) == {1, 4, 16}
+    assert set(facts.engines) == {1, 4, 16}
     assert facts.problems == ()
     assert facts.versions["torch"]
 
@@ -68,17 +68,17 @@ def test_a_user_s_workload(own):
 def test_batch_sizes_beyond_the_data_are_left_to_the_spec_s_checks():
     facts = preflight(setup("classifier", (8, 5000), settings={"data": "digits"}))
     assert 5000 > facts.examples > 1000
-    assert set(facts.backends) == {8}
+    assert set(facts.engines) == {8}
 
 
 @pytest.mark.parametrize(("lanes", "expected"), [("loop", "loop"), ("vmap", "vmap")])
-def test_the_backend_that_was_asked_for(lanes, expected):
-    assert set(preflight(setup(lanes=lanes)).backends.values()) == {expected}
+def test_the_engine_that_was_asked_for(lanes, expected):
+    assert set(preflight(setup(lanes=lanes)).engines.values()) == {expected}
 
 
 def test_lanes_that_cannot_be_vectorised_run_one_after_the_other(own):
     facts = own(losses="if losses.sum() > 1e9: losses = losses * 2")
-    assert set(facts.backends.values()) == {"loop"}
+    assert set(facts.engines.values()) == {"loop"}
     assert any("can't be vectorised" in note for note in facts.notes)
 
 
@@ -168,7 +168,7 @@ def test_to_compile_where_torch_cannot_is_refused(monkeypatch):
         return call
 
     monkeypatch.setattr("torch.compile", broken)
-    assert preflight(setup(execution="replay")).backends
+    assert preflight(setup(execution="replay")).engines
     with pytest.raises(UserError) as error:
         preflight(setup(execution="compile"))
     assert "no C++ compiler was found" in error.value.what

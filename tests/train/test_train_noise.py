@@ -19,7 +19,7 @@ from bscrit.workloads.quadratic import Quadratic
 
 SGD = {"use": "sgd", "momentum": 0.9}
 ADAM = {"use": "adam", "beta2": 0.9, "eps": 0.1}
-BACKENDS = ("vmap", "loop")
+ENGINES = ("vmap", "loop")
 METRICS = ("identity", "hessian", "adam")
 RUNS = 600
 
@@ -47,10 +47,10 @@ class NoisyExamples(Workload):
         return (self.h * model.weight.square()).sum() / 2
 
 
-def lanes_of(workload, *, backend="vmap", seeds=(0, 1), batch_size=12, optimizer=SGD, **options):
+def lanes_of(workload, *, engine="vmap", seeds=(0, 1), batch_size=12, optimizer=SGD, **options):
     rates = [0.1] * len(seeds)
     return Lanes(
-        workload, seeds=seeds, lrs=rates, batch_size=batch_size, optimizer=optimizer, backend=backend,
+        workload, seeds=seeds, lrs=rates, batch_size=batch_size, optimizer=optimizer, engine=engine,
         **options,
     )  # fmt: skip
 
@@ -108,13 +108,11 @@ def test_the_exact_noise_scale_lies_in_the_interval_in_every_metric(workload, so
 
 
 @pytest.mark.parametrize("micro_batch", [None, 2])
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("batch_size", "sizes"), [(12, [3, 3, 3, 3]), (7, [2, 2, 2, 1])])
-def test_norms_equal_those_of_single_models(backend, micro_batch, batch_size, sizes):
+def test_norms_equal_those_of_single_models(engine, micro_batch, batch_size, sizes):
     workload = Classifier(hidden=8)
-    lanes = lanes_of(
-        workload, backend=backend, batch_size=batch_size, dtype="float64", micro_batch=micro_batch
-    )
+    lanes = lanes_of(workload, engine=engine, batch_size=batch_size, dtype="float64", micro_batch=micro_batch)
     for seed, (n_small, small, n_big, big) in enumerate(
         NoiseSampler(NoiseSettings()).sums(lanes, 3 * batch_size).samples()["identity"]
     ):
@@ -132,24 +130,24 @@ def squared_norm(model, inputs, labels) -> float:
     return sum(float(g.square().sum()) for g in torch.autograd.grad(loss, list(model.parameters())))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("source", ["micro_batches", "examples"])
-def test_a_lane_measures_what_it_would_measure_alone(source, backend):
+def test_a_lane_measures_what_it_would_measure_alone(source, engine):
     how = NoiseSettings(source=source, metrics=METRICS)
-    together = lanes_of(Classifier(hidden=8), seeds=(0, 1, 2), optimizer=ADAM, backend=backend)
+    together = lanes_of(Classifier(hidden=8), seeds=(0, 1, 2), optimizer=ADAM, engine=engine)
     together.step(0, 1.0)
     found = NoiseSampler(how).sums(together, 12).samples()
     for place, seed in enumerate((0, 1, 2)):
-        alone = lanes_of(Classifier(hidden=8), seeds=(seed,), optimizer=ADAM, backend="loop")
+        alone = lanes_of(Classifier(hidden=8), seeds=(seed,), optimizer=ADAM, engine="loop")
         alone.step(0, 1.0)
         for metric, (expected,) in NoiseSampler(how).sums(alone, 12).samples().items():
             assert found[metric][place] == pytest.approx(expected, rel=2e-4), metric
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_the_hessian_is_that_of_other_examples(backend):
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_hessian_is_that_of_other_examples(engine):
     workload = LeastSquares(5)
-    lanes = lanes_of(workload, backend=backend, seeds=(4,), dtype="float64")
+    lanes = lanes_of(workload, engine=engine, seeds=(4,), dtype="float64")
     how = NoiseSettings(metrics=("hessian",), parts=2)
     ((_, small, _, big),) = NoiseSampler(how).sums(lanes, 24).samples()["hessian"]
     x, y = (tensor.double() for tensor in workload.batch(4, 24, 12))
@@ -162,13 +160,13 @@ def test_the_hessian_is_that_of_other_examples(backend):
     assert big == pytest.approx(float(mean @ h @ mean), rel=1e-10)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("source", ["micro_batches", "examples"])
-def test_measuring_changes_nothing(source, backend):
+def test_measuring_changes_nothing(source, engine):
     how = NoiseSettings(source=source, metrics=METRICS, losses=(0.5,), max_examples=128)
 
     def train(measure: bool):
-        lanes = lanes_of(Classifier(hidden=8), optimizer=ADAM, batch_size=8, backend=backend)
+        lanes = lanes_of(Classifier(hidden=8), optimizer=ADAM, batch_size=8, engine=engine)
         sampler = NoiseSampler(how)
         for step in range(4):
             if measure:

@@ -30,7 +30,7 @@ class Paces:
     """How fast workers were so far.
 
     Attributes:
-        seen: by batch size and backend, then by the number of lanes: [steps, seconds].
+        seen: by batch size and engine, then by the number of lanes: [steps, seconds].
         barrier: seconds that all shards of a cohort wait at an evaluation: where other programs keep the processors
             busy, they take turns instead of training at the same time.
     """
@@ -40,7 +40,7 @@ class Paces:
 
     def add(self, cohort: Cohort, paces: Iterable[Stretch]) -> None:
         """Take in those of a cohort or of a shard."""
-        here = self.seen.setdefault((cohort.batch_size, cohort.order.backend), {})
+        here = self.seen.setdefault((cohort.batch_size, cohort.order.engine), {})
         for stretch in paces:
             pace = here.setdefault(stretch.lanes, [0.0, 0.0])
             pace[0] += stretch.steps
@@ -60,7 +60,7 @@ class Paces:
         count, steps, total = np.array([(lanes, *pace) for lanes, pace in sorted(seen.items())]).T
         if len(seen) == 1:
             # One after the other, lanes add up; how far they do in one stack is not known yet.
-            return float(total[0] / steps[0] * lanes / count[0]) if cohort.order.backend == "loop" else None
+            return float(total[0] / steps[0] * lanes / count[0]) if cohort.order.engine == "loop" else None
         slope, level = np.polyfit(count, total / steps, 1, w=np.sqrt(steps))
         slope, level = max(slope, 0.0), max(level, 0.0)
         return float(level + slope * lanes)
@@ -71,12 +71,12 @@ class Paces:
 
         sizes = [
             (far(size), size)
-            for (size, backend), seen in self.seen.items()
-            if backend == cohort.order.backend and any(steps > 0 for steps, _ in seen.values())
+            for (size, engine), seen in self.seen.items()
+            if engine == cohort.order.engine and any(steps > 0 for steps, _ in seen.values())
         ]
         if not sizes:
             return {}
-        seen = self.seen[min(sizes)[1], cohort.order.backend]
+        seen = self.seen[min(sizes)[1], cohort.order.engine]
         return {lanes: pace for lanes, pace in seen.items() if pace[0] > 0}
 
 
