@@ -1,7 +1,6 @@
 """Expressions of the batch size: right values, and a sentence for everything else."""
 
 import math
-import time
 
 import pytest
 from hypothesis import given
@@ -100,11 +99,10 @@ def test_what_has_no_value(text, what):
     assert caught.value.remedy
 
 
-def test_a_tower_of_powers_ends_at_once():
-    start = time.perf_counter()
-    with pytest.raises(UserError):
+def test_a_tower_of_powers_is_refused_before_it_is_built():
+    """As whole numbers it would fill any memory."""
+    with pytest.raises(UserError, match="too large"):
         parse("9 ** 9 ** 9 ** 9 ** 9").at(64)
-    assert time.perf_counter() - start < 1
 
 
 @pytest.mark.parametrize("text", ["(" * 99 + "1" + ")" * 99, "-" * (LONGEST - 1) + "1"])

@@ -71,7 +71,7 @@ def answer(report: Report, questions: Questions) -> Answers:
         lines += [line for fit in report.fits for line in _overhead_lines(fit, questions.at, report.unit)]
     if cost := questions.cost:
         advice = [_advice(fit, cost, questions.devices, report.unit) for fit in report.fits]
-        data |= {"step_cost": asdict(cost), "advice": [found for found, _ in advice]}
+        data |= {"step_cost": asdict(cost), "advice": [each for each, _ in advice]}
         lines += [line for _, said in advice for line in said]
     if questions.law:
         data["law"], said = _law(report, questions.law)
@@ -125,21 +125,21 @@ def _numbers(option: str, text: str | None) -> tuple[float, ...]:
     if text is None:
         return ()
     try:
-        found = tuple(float(part) for part in text.split(",") if part.strip())
+        numbers = tuple(float(part) for part in text.split(",") if part.strip())
     except ValueError:
-        found = ()
-    if not found or not all(map(_sensible, found)):
+        numbers = ()
+    if not numbers or not all(map(_sensible, numbers)):
         raise UserError(
             f"{option} {text}", "is not a list of positive numbers", f"write {option} 64,256; {RANGE}"
         )
-    return found
+    return numbers
 
 
 def _devices(text: str | None) -> tuple[int, ...]:
-    found = _numbers("--devices", text) or (1.0,)
-    if any(count % 1 for count in found):
+    counts = _numbers("--devices", text) or (1.0,)
+    if any(count % 1 for count in counts):
         raise UserError(f"--devices {text}", "is not a list of whole numbers", "write --devices 1,2,8")
-    return tuple(map(int, found))
+    return tuple(map(int, counts))
 
 
 def _sensible(value: float) -> bool:
@@ -269,12 +269,12 @@ def _sizes(report: Report, against: Against) -> dict[int, float]:
     """Position of each fit -> its parameters or its data, from its results folder or its group."""
     if against == "loss":
         return {}
-    found = {}
+    sizes = {}
     for index, fit in enumerate(report.fits):
         value = _from_folder(fit.group.get("source", report.source), against) or _from_group(fit, against)
         if value is not None:
-            found[index] = value
-    return found
+            sizes[index] = value
+    return sizes
 
 
 def _from_folder(source: str, against: Against) -> float | None:

@@ -52,7 +52,7 @@ def read_baseline(path: Path) -> Baseline:
 def parse_baseline(where: str, data: Any) -> Baseline:
     """Raises ValueError for anything but a report of this schema."""
     try:
-        found = {
+        b_crits = {
             (frozenset(fit["group"].items()), fit["target"]): (
                 named(fit["group"], fit["target"]),
                 Estimate(*(_positive(fit["b_crit"][end]) for end in ("value", "low", "high"))),
@@ -63,7 +63,7 @@ def parse_baseline(where: str, data: Any) -> Baseline:
             raise ValueError("another schema")
     except (AttributeError, KeyError, TypeError, OverflowError) as error:
         raise ValueError("another form") from error
-    return Baseline(where, data["unit"], found)
+    return Baseline(where, data["unit"], b_crits)
 
 
 def moved(report: Report, baseline: Baseline) -> list[str]:
@@ -77,22 +77,22 @@ def moved(report: Report, baseline: Baseline) -> list[str]:
         raise UserError(baseline.where, what, "fit both with the same --unit")
     before = dict(baseline.b_crit)
     pairs = [
-        (title(found) or "fit", before.pop(key)[1], found)
-        for found in report.fits
-        if (key := (frozenset(found.group.items()), found.target)) in before
+        (title(fit) or "fit", before.pop(key)[1], fit)
+        for fit in report.fits
+        if (key := (frozenset(fit.group.items()), fit.target)) in before
     ]
     problems = (
         [] if pairs else ["the baseline holds no fit of these groups and targets: nothing was compared"]
     )
-    for name, old, found in pairs:
-        value, was = found.b_crit.value, old.value
+    for name, old, fit in pairs:
+        value, was = fit.b_crit.value, old.value
         if was is None:
             continue
         if value is None:
-            problems.append(f"{name}: B_crit was {was:.4g} and is now {found.verdict}")
+            problems.append(f"{name}: B_crit was {was:.4g} and is now {fit.verdict}")
             continue
         low, high = old.low or was, old.high or was
-        now_low, now_high = found.b_crit.low or value, found.b_crit.high or value
+        now_low, now_high = fit.b_crit.low or value, fit.b_crit.high or value
         if now_low > high or now_high < low:
             problems.append(
                 f"{name}: B_crit moved from {was:.4g} [{low:.4g}, {high:.4g}] to {value:.4g} "

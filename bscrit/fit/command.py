@@ -127,9 +127,9 @@ def _write_files(folder: Path, report: Report, baseline: Path | None) -> None:
 
 def _strict(report: Report) -> list[str]:
     problems = [] if report.fits else ["there is nothing to fit"]
-    for found in report.fits:
-        name = title(found) or "fit"
-        if found.verdict != "identified":
-            problems.append(f"{name}: {found.verdict}")
-        problems += [f"{name}: {caveat.code}: {caveat.text}" for caveat in found.caveats if caveat.serious]
+    for fitted in report.fits:
+        name = title(fitted) or "fit"
+        if fitted.verdict != "identified":
+            problems.append(f"{name}: {fitted.verdict}")
+        problems += [f"{name}: {caveat.code}: {caveat.text}" for caveat in fitted.caveats if caveat.serious]
     return problems

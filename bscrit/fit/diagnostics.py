@@ -33,7 +33,7 @@ def diagnose(curve: Hyperbola | None) -> Mapping[str, Any]:
     if curve is None:
         return {}
     points = _known(curve)
-    found: dict[str, Any] = {
+    measures: dict[str, Any] = {
         "seed_scatter": curve.scatter.sigma if curve.sample.replicated else None,
         "tuning_scatter": curve.scatter.tau if curve.sample.replicated else None,
         "degrees_of_freedom": curve.scatter.freedom,
@@ -42,9 +42,9 @@ def diagnose(curve: Hyperbola | None) -> Mapping[str, Any]:
         "leave_one_out": _leave_one_out(curve),
     }
     if len(points[0]) >= 4:
-        found["power_law"] = _power_law(*points)
-        found["knee_sharpness"] = _sharpness(*points)
-    return found
+        measures["power_law"] = _power_law(*points)
+        measures["knee_sharpness"] = _sharpness(*points)
+    return measures
 
 
 def _known(curve: Hyperbola) -> tuple[Floats, Floats, Floats]:
@@ -74,12 +74,12 @@ def _leave_one_out(curve: Hyperbola) -> dict[str, float] | None:
         return None
     sigma, tau = np.array([curve.scatter.sigma]), np.array([curve.scatter.tau])
     start = float(curve.best.a[0]), curve.beta
-    found = {}
+    b_crits = {}
     for point in known:
         best = climb(sample.only(np.arange(len(sample)) != point), sigma, tau, start, tolerance=1e-6)
-        found[float(f"{np.exp(sample.x[point]):.10g}")] = exp(float(best.beta[0]))
-    low, high = min(found, key=found.__getitem__), max(found, key=found.__getitem__)
-    return {"low": found[low], "without_low": low, "high": found[high], "without_high": high}
+        b_crits[float(f"{np.exp(sample.x[point]):.10g}")] = exp(float(best.beta[0]))
+    low, high = min(b_crits, key=b_crits.__getitem__), max(b_crits, key=b_crits.__getitem__)
+    return {"low": b_crits[low], "without_low": low, "high": b_crits[high], "without_high": high}
 
 
 def _power_law(x: Floats, y: Floats, weight: Floats) -> dict[str, float]:

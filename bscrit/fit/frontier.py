@@ -158,10 +158,10 @@ def _tuned(size: float, rows: list[Crossing], lost: set[float]) -> Tuned:
 
 
 def _by_rate(rows: Iterable[Crossing]) -> dict[float | None, list[Crossing]]:
-    found: dict[float | None, list[Crossing]] = defaultdict(list)
+    by_rate: dict[float | None, list[Crossing]] = defaultdict(list)
     for row in rows:
-        found[row.lr].append(row)
-    return found
+        by_rate[row.lr].append(row)
+    return by_rate
 
 
 def _lost_some(runs: list[Crossing], lost: set[float]) -> bool:

@@ -39,12 +39,12 @@ def frontier(ax: Axes, fits: Sequence[Fit], unit: str) -> None:
     The legend is left to the caller: `ax.legend()`, or `style.legend` under the figure.
     """
     drawn = shown(fits)
-    told = {index: found for index, fit in enumerate(drawn) if (found := _forecast(fit))}
+    told = {index: forecast for index, fit in enumerate(drawn) if (forecast := _forecast(fit))}
     if len(told) > MOST_FORECASTS:
         told = dict([max(told.items())])
     batch, steps = reach(drawn)
-    batch += [found.b_crit for found in told.values()]
-    steps += [2 * found.s_min for found in told.values()]
+    batch += [forecast.b_crit for forecast in told.values()]
+    steps += [2 * forecast.s_min for forecast in told.values()]
     xspan = limits(steps, pad=0.1)
     yspan = limits((b * s for b, s in zip(batch, steps, strict=True)), pad=0.1)
     log_axis(ax.xaxis, "Optimizer steps", xspan)
@@ -84,10 +84,10 @@ def _forecast(fit: Fit) -> _Told | None:
     """The forecast of a fit in the metric that is nearest to what B_crit is, None where no forecast has values."""
     known: dict[str, _Told] = {}
     for one in fit.noise:
-        found = one.forecast
-        if found is not None and found.s_min.value is not None and found.b_crit.value is not None:
-            values = (found.s_min.value, found.b_crit.value)
-            known[one.metric] = _Told(one.metric, found.batch_size, *values, found.error)
+        forecast = one.forecast
+        if forecast is not None and forecast.s_min.value is not None and forecast.b_crit.value is not None:
+            values = (forecast.s_min.value, forecast.b_crit.value)
+            known[one.metric] = _Told(one.metric, forecast.batch_size, *values, forecast.error)
     return next((known[metric] for metric in (*PREFERRED, *known) if metric in known), None)
 
 

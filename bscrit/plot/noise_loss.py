@@ -50,10 +50,10 @@ def noise_loss(ax: Axes, along: NoiseAlong, fits: Sequence[Fit], unit: str) -> N
     _axes(ax, every, frozen, drawn, f"Noise scale {labels.scale(metric)} ({labels.plural(unit)})")
     colours = batch_colours(list(windows))
     few = sum(map(bool, windows.values())) <= MOST_INTERVALS
-    for size, found in windows.items():
+    for size, points in windows.items():
         if few:
-            draw_intervals(ax, _loss, found, colours(size))
-        draw_scales(ax, _loss, found, colours(size))
+            draw_intervals(ax, _loss, points, colours(size))
+        draw_scales(ax, _loss, points, colours(size))
     for one in frozen:
         draw_frozen(ax, one.loss, one.scale, "black")
     for index, fit in enumerate(drawn):

@@ -32,22 +32,22 @@ def rates(ax: Axes, attempts: Sequence[Attempt], best: Sequence[Point] = ()) -> 
     left to the caller.
     """
     batch_sizes = sorted({attempt.batch_size for attempt in attempts})
-    found = {size: [_dots(attempts, size, outcome) for outcome in OUTCOMES] for size in batch_sizes}
+    dots = {size: [_dots(attempts, size, outcome) for outcome in OUTCOMES] for size in batch_sizes}
     points = [point for point in best if point.lr is not None and not censored(point)]
-    heights = [steps for met, open_, _ in found.values() for _, steps in met + open_]
+    heights = [steps for met, open_, _ in dots.values() for _, steps in met + open_]
     heights += [point.steps for point in points]
     low, high = limits(heights, least=1.3)
     log_axis(ax.xaxis, "Learning rate", limits((attempt.lr for attempt in attempts), least=1.3))
     log_axis(ax.yaxis, "Optimizer steps to target", (low, high * (high / low) ** 0.16))
-    if any(diverged for *_, diverged in found.values()):
+    if any(diverged for *_, diverged in dots.values()):
         strip = Rectangle((0, STRIP), 1, 1 - STRIP, color=SHADE, lw=0, zorder=0.5, transform=ax.transAxes)
         ax.add_patch(strip)
     colours = batch_colours(batch_sizes)
-    for row, (size, (met, open_, diverged)) in enumerate(found.items()):
+    for row, (size, (met, open_, diverged)) in enumerate(dots.items()):
         colour = colours(size)
         _met(ax, met, colour)
         ax.plot(*_columns(open_), marker=_up(), ls="", ms=7, color=colour, label="_censored")
-        height = STRIP + (1 - STRIP) * (row + 1) / (len(found) + 1)
+        height = STRIP + (1 - STRIP) * (row + 1) / (len(dots) + 1)
         ax.plot(
             [lr for lr, _ in diverged],
             [height] * len(diverged),
@@ -66,7 +66,7 @@ def rates(ax: Axes, attempts: Sequence[Attempt], best: Sequence[Point] = ()) -> 
             "label": "_best",
         }
         ax.plot([point.lr or 0.0], [point.steps], "*", **look)
-    _explain(ax, list(found.values()), bool(points))
+    _explain(ax, list(dots.values()), bool(points))
 
 
 def _dots(attempts: Sequence[Attempt], batch_size: float, outcome: str) -> Dots:
@@ -93,8 +93,8 @@ def _up() -> MarkerStyle:
     return MarkerStyle(UP_ARROW)
 
 
-def _explain(ax: Axes, found: Sequence[Sequence[Dots]], any_best: bool) -> None:
-    met, open_, diverged = ([dot for three in found for dot in three[kind]] for kind in range(3))
+def _explain(ax: Axes, dots: Sequence[Sequence[Dots]], any_best: bool) -> None:
+    met, open_, diverged = ([dot for three in dots for dot in three[kind]] for kind in range(3))
     signs: Sequence[tuple[bool, str, dict[str, Any]]] = (
         (bool(met), "run that reached the target", {"marker": "o", "markersize": 2.8}),
         (any_best, "tuned rate", {"marker": "*", "markersize": 8, "markerfacecolor": "white"}),

@@ -22,18 +22,18 @@ Where = Callable[[NoisePoint], float | None]
 """Where on the axis of steps or losses a scale is drawn, None for nowhere."""
 
 
-def draw_scales(ax: Axes, x: Where, found: Sequence[NoisePoint], colour: str) -> None:
+def draw_scales(ax: Axes, x: Where, points: Sequence[NoisePoint], colour: str) -> None:
     """A line through the resolved scales with gaps for the others, whose marks are at their lower bounds."""
-    placed = [(at, one.scale) for one in found if (at := x(one)) is not None]
+    placed = [(at, one.scale) for one in points if (at := x(one)) is not None]
     values = [np.nan if scale.value is None else scale.value for _, scale in placed]
     ax.plot([at for at, _ in placed], values, "-o", ms=2.5, lw=1, color=colour, label="_noise scale")
     gone = [(at, scale.low) for at, scale in placed if scale.value is None]
     _marks(ax, gone, colour, "_unresolved")
 
 
-def draw_intervals(ax: Axes, x: Where, found: Sequence[NoisePoint], colour: str) -> None:
+def draw_intervals(ax: Axes, x: Where, points: Sequence[NoisePoint], colour: str) -> None:
     """The 95 % intervals of the resolved scales, thin and light."""
-    for one in found:
+    for one in points:
         _interval(ax, x(one), one.scale, color=colour, lw=0.7, alpha=0.4, zorder=1.7)
 
 

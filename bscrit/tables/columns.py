@@ -150,10 +150,10 @@ def recognise(sheet: Sheet, given: Mapping[str, str], by: Sequence[str]) -> Colu
     Raises:
         UserError: a role or column that doesn't exist, or two columns that could play one role.
     """
-    found = list(sheet.frame.columns)
+    names = list(sheet.frame.columns)
     of, metric_name = _asked(sheet, given)
     separate = tuple(dict.fromkeys(_column(sheet, name, "--by") for name in by))
-    free = [column for column in found if column not in of.values() and column not in separate]
+    free = [column for column in names if column not in of.values() and column not in separate]
     for role, tiers in ROLES.items():
         if role not in of and (column := _pick(sheet, role, tiers, free)) is not None:
             of[role] = column
@@ -202,7 +202,7 @@ def require(sheet: Sheet, columns: Columns) -> None:
 
 def _missing(sheet: Sheet, columns: Columns, *roles: str) -> UserError:
     """The error for a table in which no column plays any of some roles; names the most similar column."""
-    found = [str(column) for column in sheet.frame.columns]
+    names = [str(column) for column in sheet.frame.columns]
     known = {alias: role for role in roles for tier in ROLES.get(role, (role,)) for alias in tier.split()}
     for column in (column for column in columns.by if tidy(column) in known):
         what = f"{column!r} holds the {known[tidy(column)].replace('_', ' ')}: a role, not a group"
@@ -213,12 +213,12 @@ def _missing(sheet: Sheet, columns: Columns, *roles: str) -> UserError:
             raise UserError(f"--columns {role}={column}", what, f"give {role} another column")
     likeness, column, role = max(
         (SequenceMatcher(None, tidy(column), alias).ratio(), column, role)
-        for column in found[:200]
+        for column in names[:200]
         for alias, role in known.items()
     )
     expected = " or ".join(role.replace("_", " ") for role in roles)
-    what = f"has no column for {expected}; found: {_listed(found)}"
-    if "batch_size" in roles and (parts := [name for name in found if is_part(name)]):
+    what = f"has no column for {expected}; found: {_listed(names)}"
+    if "batch_size" in roles and (parts := [name for name in names if is_part(name)]):
         remedy = (
             f"{parts[0]!r} is a part: multiply it by devices and accumulation into a new column batch_size"
         )
@@ -250,10 +250,10 @@ def _asked(sheet: Sheet, given: Mapping[str, str]) -> tuple[dict[str, str], str]
 
 def _column(sheet: Sheet, name: str, where: str) -> str:
     """The column that a user means by a name."""
-    found = [str(column) for column in sheet.frame.columns]
-    same = [column for column in found if column == name] or [c for c in found if tidy(c) == tidy(name)]
+    names = [str(column) for column in sheet.frame.columns]
+    same = [column for column in names if column == name] or [c for c in names if tidy(c) == tidy(name)]
     if len(same) != 1:
-        raise UserError(where, f"{sheet.name} has no column {name!r}", nearest(name, found[:200]))
+        raise UserError(where, f"{sheet.name} has no column {name!r}", nearest(name, names[:200]))
     return same[0]
 
 

@@ -90,12 +90,12 @@ def read_status(sheet: Sheet, columns: Columns) -> NDArray[np.object_]:
     """One of the statuses of a trial per row, "" where the source does not say."""
     words = labels(sheet, columns.of.get("status"))
     meaning = {word: status for status, known in STATUS.items() for word in known.split()} | {"": ""}
-    found = {word: re.sub(r"[\s_-]+", "_", str(word).strip().lower()) for word in set(words)}
-    for word, tidied in found.items():
+    normalised = {word: re.sub(r"[\s_-]+", "_", str(word).strip().lower()) for word in set(words)}
+    for word, tidied in normalised.items():
         if tidied not in meaning:
             where = sheet.where(int(np.flatnonzero(words == word)[0]))
             raise UserError(where, f"{columns.of['status']} is {word!r}", nearest(tidied, STATUS))
-    return np.array([meaning[found[word]] for word in words], dtype=object)
+    return np.array([meaning[normalised[word]] for word in words], dtype=object)
 
 
 def settings(fields: RowFields, rows: Flags) -> tuple[Setting, ...]:
@@ -163,9 +163,9 @@ def _select(sheet: Sheet, columns: Columns, target: Floats, wanted: Sequence[flo
     for value in wanted:
         same = np.isclose(target, value, rtol=1e-6, atol=0)
         if not same.any():
-            found = ", ".join(f"{known:g}" for known in np.unique(target[~np.isnan(target)])[:12])
+            present = ", ".join(f"{known:g}" for known in np.unique(target[~np.isnan(target)])[:12])
             what = f"no row of {sheet.name} has the target {value:g}"
-            raise UserError("--targets", what, f"there are rows with {found}")
+            raise UserError("--targets", what, f"there are rows with {present}")
         selected[same] = value
     return selected
 

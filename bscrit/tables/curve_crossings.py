@@ -167,7 +167,7 @@ def _rounded(value: float, low: float, high: float) -> float:
 
 def _grouped(runs: Sequence[Run], key: Callable[[Run], K]) -> list[tuple[K, list[Run]]]:
     """Runs with equal keys, in order of appearance."""
-    found: dict[K, list[Run]] = {}
+    groups: dict[K, list[Run]] = {}
     for run in runs:
-        found.setdefault(key(run), []).append(run)
-    return list(found.items())
+        groups.setdefault(key(run), []).append(run)
+    return list(groups.items())

@@ -82,13 +82,13 @@ def read_numbers(sheet: Sheet, columns: Mapping[str, bool]) -> tuple[dict[str, N
         decimal = _decimal(sheet, texts | spelled, columns)
         if decimal == ",":
             texts |= spelled
-    found = {
+    numbers = {
         column: _from_text(sheet, column, texts[column], decimal)
         if column in texts
         else _from_numbers(sheet, sheet.frame[column])
         for column in columns
     }
-    return found, ("numbers have decimal commas",) if decimal == "," else ()
+    return numbers, ("numbers have decimal commas",) if decimal == "," else ()
 
 
 def read_flags(sheet: Sheet, column: str) -> Flags:
@@ -104,10 +104,10 @@ def read_flags(sheet: Sheet, column: str) -> Flags:
 def distinct(series: pd.Series[Any]) -> tuple[NDArray[np.intp], list[str]]:
     """Codes and the distinct cells as text; the code of an empty cell is -1."""
     try:
-        codes, found = series.factorize()
+        codes, uniques = series.factorize()
     except TypeError:  # lists and objects of JSON
-        codes, found = series.map(str, na_action="ignore").factorize()
-    return codes, [_text(value) for value in found.tolist()]
+        codes, uniques = series.map(str, na_action="ignore").factorize()
+    return codes, [_text(value) for value in uniques.tolist()]
 
 
 def _text(value: object) -> str:

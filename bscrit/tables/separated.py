@@ -81,12 +81,12 @@ def _survey(name: str, data: bytes) -> _Layout:
     titles = _titles(list(_rows(name, iter(sample), separator)))
     for _ in range(titles):
         next(rows)
-    header, start, found = next(rows, []), lines.number, list[int]()
+    header, start, line_numbers = next(rows, []), lines.number, list[int]()
     if header and all(_is_number(cell) for cell in header):
         if len(commented := next(_rows(name, iter([lines.comment]), separator), [])) != len(header):
             what = f"has no column names, it begins with {', '.join(header)[:60]}"
             raise UserError(f"{name}, line {start}", what, "begin with a line like batch_size,steps,lr")
-        header, start, found = commented, lines.commented, [start]
+        header, start, line_numbers = commented, lines.commented, [start]
     columns = column_names(f"{name}, line {start}", header)
     named = max((index + 1 for index, cell in enumerate(header) if cell.strip()), default=0)
 
@@ -99,12 +99,12 @@ def _survey(name: str, data: bytes) -> _Layout:
                     torn = lines.number
                     break
                 raise _uneven(f"{name}, line {before + 1}", cells, len(columns))
-        found.append(lines.number)
+        line_numbers.append(lines.number)
         before = lines.number
     if data.count(b'"') % 2 and _spans(cells):
-        raise _uneven(f"{name}, line {found[-1] if found else start}", cells, len(columns))
+        raise _uneven(f"{name}, line {line_numbers[-1] if line_numbers else start}", cells, len(columns))
     plain = not padded and not torn and comments == lines.commented
-    return _Layout(separator, columns, start, found, plain, torn, titles)
+    return _Layout(separator, columns, start, line_numbers, plain, torn, titles)
 
 
 def _uneven(where: str, cells: Sequence[str], columns: int) -> UserError:

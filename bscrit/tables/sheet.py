@@ -82,9 +82,9 @@ def join(sheets: Sequence[Sheet]) -> Sheet:
     return Sheet(", ".join(names), frame, notes, sheets[0].noun, separator, blanks)
 
 
-def column_names(name: str, found: Sequence[object]) -> list[str]:
+def column_names(name: str, header: Sequence[object]) -> list[str]:
     """The columns' names as text without padding; UserError for a name that stands twice."""
-    names = [str(column).strip() for column in found]
+    names = [str(column).strip() for column in header]
     twice = [column for column, count in Counter(names).items() if count > 1 and column]
     if twice:
         raise UserError(

@@ -76,26 +76,26 @@ def read_table(
     direction = as_direction(direction)
     sheet = _open(source, columns)
     _refuse_frontier(sheet)
-    found = recognise(sheet, columns, by)
-    require(sheet, found)
+    roles = recognise(sheet, columns, by)
+    require(sheet, roles)
     sheet, duplicates = _without_duplicates(sheet)
-    cautions = [*check_pooling(sheet, found), *_parts_of_batches(sheet, found)]
-    if are_curves(sheet, found):
-        runs = read_runs(sheet, found, direction)
+    cautions = [*check_pooling(sheet, roles), *_parts_of_batches(sheet, roles)]
+    if are_curves(sheet, roles):
+        runs = read_runs(sheet, roles, direction)
         if targets is None:
             raise no_targets(sheet, runs)
         held = crossings_of_runs(sheet, runs, targets)
     else:
-        refuse_unknown_metric(sheet, found)
-        _refuse_endings(sheet, found, columns)
-        held = crossings_of_rows(sheet, found, targets)
-        cautions += _budgets(found, held.crossings)
+        refuse_unknown_metric(sheet, roles)
+        _refuse_endings(sheet, roles, columns)
+        held = crossings_of_rows(sheet, roles, targets)
+        cautions += _budgets(roles, held.crossings)
     if not held.crossings:
         what = "; ".join(["holds no crossing", *held.notes])
         raise UserError(
             sheet.name, what, "give runs that met a target, or that were still running towards it"
         )
-    notes = (*sheet.notes, *found.notes, *duplicates, *held.notes, *cautions)
+    notes = (*sheet.notes, *roles.notes, *duplicates, *held.notes, *cautions)
     return replace(
         held, source=sheet.name, unit=unit or held.unit or "example", notes=tuple(dict.fromkeys(notes))
     )
@@ -136,11 +136,11 @@ def _refuse_frontier(sheet: Sheet) -> None:
         raise UserError(sheet.name, what, "fit the crossings.csv beside it, or the results folder")
 
 
-def _refuse_endings(sheet: Sheet, found: Columns, columns: Mapping[str, str]) -> None:
+def _refuse_endings(sheet: Sheet, roles: Columns, columns: Mapping[str, str]) -> None:
     """Refuse a list of runs with their last step and last loss, which looks like a table of crossings."""
-    if CROSSED & set(found.of) or {"steps", "step"} & set(columns):
+    if CROSSED & set(roles.of) or {"steps", "step"} & set(columns):
         return
-    for metric in found.metrics:
+    for metric in roles.metrics:
         if sheet.frame[metric].dtype.kind not in "iuf" or direction_of(metric) is None:
             continue
         ends = sheet.frame[metric].to_numpy(float, na_value=np.nan)
@@ -148,7 +148,7 @@ def _refuse_endings(sheet: Sheet, found: Columns, columns: Mapping[str, str]) ->
         if len(ends) and np.ptp(ends) > SPREAD * abs(np.median(ends)):
             spread = f"{metric} from {ends.min():.4g} to {ends.max():.4g}"
             what = f"says where runs ended, with {spread}, not when they met a target"
-            steps = found.of.get("steps", "NAME")
+            steps = roles.of.get("steps", "NAME")
             remedy = f"export the history of the runs; if they all ended at a target: --columns steps={steps}"
             raise UserError(sheet.name, what, remedy)
 

@@ -31,14 +31,14 @@ WANTED = "name the runs like bs64-lr0.003-s1, or add a column batch_size"
 
 def settings_in(name: str) -> dict[str, Any]:
     """Batch size, learning rate and seed as the name of a run says them; "series" is the rest of the name."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for role, pattern in _SETTINGS:
-        if role not in found and (match := pattern.search(name)):
-            found[role] = float(match[1])
+        if role not in settings and (match := pattern.search(name)):
+            settings[role] = float(match[1])
             name = f"{name[: match.start()]} {name[match.end() :]}"
-    if "batch_size" in found:
-        found["series"] = " ".join(re.findall(r"[^\W_]+", name))
-    return found
+    if "batch_size" in settings:
+        settings["series"] = " ".join(re.findall(r"[^\W_]+", name))
+    return settings
 
 
 def long_form(sheet: Sheet, given: Mapping[str, str]) -> Sheet:
@@ -157,7 +157,7 @@ def _from_names(sheet: Sheet, given: Mapping[str, str]) -> Sheet:
     told = labels(sheet, run) if run else _file_name(sheet.name)
     names = pd.Series(told, index=sheet.frame.index, dtype=object)
     settings = {str(name): settings_in(str(name)) for name in names.unique()}
-    untold = [name for name, found in settings.items() if "batch_size" not in found]
+    untold = [name for name, setting in settings.items() if "batch_size" not in setting]
     if untold and (has_size or len(untold) == len(settings)):
         return sheet
     if untold:
@@ -166,7 +166,7 @@ def _from_names(sheet: Sheet, given: Mapping[str, str]) -> Sheet:
     frame = sheet.frame.copy(deep=False)
     added = []
     for role in ("batch_size", "lr", "seed", "series"):
-        values = {name: found.get(role) for name, found in settings.items()}
+        values = {name: setting.get(role) for name, setting in settings.items()}
         same = role == "series" and len(set(values.values())) == 1
         known = role in ROLES and find(sheet, role, given) is not None
         if known or same or role in frame or all(value is None for value in values.values()):

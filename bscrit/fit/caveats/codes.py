@@ -55,10 +55,10 @@ def caveats(draft: Draft) -> tuple[Caveat, ...]:
 def with_noise_caveats(fit: Fit, adaptive: Sequence[str] = ()) -> Fit:
     """The fit with those of its noise comparisons in place of any that it had."""
     compared = Compared(fit.noise, adaptive)
-    found = [caveat for write in OF_THE_NOISE.values() for caveat in write(compared)]
+    of_noise = [caveat for write in OF_THE_NOISE.values() for caveat in write(compared)]
     kept = [caveat for caveat in fit.caveats if caveat.code not in OF_THE_NOISE]
-    return replace(fit, caveats=_sorted([*kept, *found]))
+    return replace(fit, caveats=_sorted([*kept, *of_noise]))
 
 
-def _sorted(found: Iterable[Caveat]) -> tuple[Caveat, ...]:
-    return tuple(sorted(found, key=lambda caveat: not caveat.serious))
+def _sorted(unsorted: Iterable[Caveat]) -> tuple[Caveat, ...]:
+    return tuple(sorted(unsorted, key=lambda caveat: not caveat.serious))
