@@ -177,7 +177,7 @@ def plot(
         typer.Option(
             "--figure",
             metavar="NAME",
-            help="Only this one of frontier, steps, rates, best_rate, curves, noise, noise_loss; repeatable.",
+            help="Only this figure, such as frontier; repeatable. A name that is none lists them all.",
         ),
     ] = None,
     targets: Annotated[str | None, _TARGETS] = None,

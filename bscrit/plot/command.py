@@ -63,8 +63,8 @@ def plot(
         source: a results folder, `Results`, a table, or a data frame.
         out: folder of the figures; by default SOURCE/figures, of runs.csv runs-figures beside it, else figures here.
         formats: of "png", "svg", "pdf".
-        figures: of "frontier", "steps", "rates", "best_rate", "curves", "noise", "noise_loss"; by default those that
-            the source supports. A reason why one is left out is logged.
+        figures: names out of `bscrit.plot.draw.FIGURES`, such as "frontier"; by default those that the source
+            supports. A reason why one is left out is logged.
         targets, columns, by, direction, unit: as of `bscrit.fit`.
 
     Raises:
