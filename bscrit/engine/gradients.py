@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import vmap
 
-from bscrit.engine.replay import Inputs, Replay
+from bscrit.engine.calls import Inputs
+from bscrit.engine.replay import Replay
 from bscrit.engine.stacks import Stack
 from bscrit.engine.workload import Workload
 from bscrit.measure.holding import Places

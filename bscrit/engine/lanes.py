@@ -81,7 +81,7 @@ class Lanes:
         self.workload = computing_in(workload, dtype, self.device)
         self.optimizer = StackedOptimizer(optimizer, lrs)
         self._replay = replay or replay_of(workload, dtype, device)
-        self._replayed_before = self._replay.counts
+        self._before = self._replay.steps, self._replay.replayed
         self.engine = make_engine(engine, self.workload, seeds, self._model, self._replay)
         self._laid_out = False
         self._bind(self._initial(seeds), range(len(seeds)))
@@ -136,7 +136,7 @@ class Lanes:
 
     def replay_facts(self) -> dict[str, Any]:
         """The share of steps that was replayed since these lanes were made, and why something was not."""
-        return self._replay.facts(self._replayed_before)
+        return self._replay.facts(*self._before)
 
     def keep(self, rows: Sequence[int]) -> None:
         """Drop every lane but these; the others go on as they would have."""

@@ -20,40 +20,29 @@ otherwise, so they serve from the first call on, and are held against an ordinar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, field, is_dataclass
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field
 from math import inf
-from operator import is_
 from typing import Any, Literal
 from weakref import WeakKeyDictionary, ref
 
 import torch
 from torch import Tensor, nn
 
+from bscrit.engine.calls import Call, Function, Inputs, Seeding, form
 from bscrit.engine.precision import rounding
+from bscrit.engine.proof import attributes, copied, same, surroundings, unchanged
 from bscrit.engine.recording import NotRecorded, Recording, record
-from bscrit.measure.nested import map_tensors, tensors_of
-from bscrit.measure.random_states import other_states
+from bscrit.measure.nested import tensors_of
 
-Function = Callable[..., list[Tensor]]
-"""function(module, tensors by name, batch, *settings): new tensors; it may write into those that it gets."""
 Kind = Literal["step", "evaluation", "sample"]
 """Steps are counted; a sample of the noise is taken too seldom to be compiled."""
-Seeding = Callable[[], AbstractContextManager[None]]
 OFTEN = 24  # recording takes as long as some fifty ordinary calls of a small model
 ENOUGH = 8  # numbers that are compared before a recording takes over
 AGAIN = 100  # replays until the next proof, and four times as many until each further one
 MOST_RECORDINGS = 64
 MOST_MOVES = 3
-
-
-class Inputs:
-    """The tensors of a function by name, and what of them decides which operations it takes."""
-
-    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
-        self.tensors = dict(tensors)
-        self.layout = layout(tensors.values())
 
 
 class Replay:
@@ -66,7 +55,7 @@ class Replay:
         rounding: by what results may differ where they need not have the same bits.
 
     Attributes:
-        counts: calls of the kind "step" so far, and how many of them were replayed.
+        steps, replayed: calls of the kind "step" so far, and how many of them were replayed.
         refused: why functions are not replayed, by kind.
     """
 
@@ -78,7 +67,7 @@ class Replay:
         self._compiles = compiles
         self._rounding = rounding
         self._recorded: dict[Hashable, _Recorded] = {}
-        self.counts = 0, 0
+        self.steps = self.replayed = 0
         self.refused: dict[Kind, str] = {}
 
     def __call__(
@@ -99,20 +88,17 @@ class Replay:
             seeding: in which random numbers are drawn.
         """
         key = (function.__qualname__, settings, inputs.layout, form(batch))
-        recorded = self._recorded.get(key)
-        if recorded is None:
-            recorded = self._begun(key)
-        call = _Call(function, module, inputs.tensors, batch, settings, seeding)
-        serves = recorded.serves(module)
-        unchanged = serves and _unchanged(recorded.attributes, self._attributes())
-        if kind == "step":
-            self.counts = self.counts[0] + 1, self.counts[1] + unchanged
-        if unchanged:
-            return recorded.replay(call.flat(), seeding)
-        if serves:
+        recorded = self._recorded.get(key) or self._begun(key)
+        step = kind == "step"
+        self.steps += step
+        if recorded.serves(module):
+            if unchanged(recorded.attributes, attributes(self._owner())):
+                self.replayed += step
+                return recorded.replay([*inputs.flat, *tensors_of(batch)], seeding)
             recorded.forget()
             if recorded.moves > MOST_MOVES:
                 self._refuse(recorded, kind, "attributes of the workload change all the time")
+        call = Call(function, module, inputs, batch, settings, seeding)
         if recorded.refused or (self._often == inf and not self._compiles):
             return call.ordinary()
         compiles = self._compiles and kind != "sample"
@@ -123,21 +109,20 @@ class Replay:
         recorded.calls += 1
         if recorded.calls <= self._often or recorded.refused:
             return call.ordinary()
-        before = self._surroundings(module)
+        before = surroundings(self._owner(), module)
         results = call.ordinary()
         # Recording is one call more than there are steps: of a function that counts its calls there is none.
-        if before == self._surroundings(module):
+        if before == surroundings(self._owner(), module):
             self._record(recorded, kind, call, compiles)
         else:
             self._refuse(recorded, kind, "a call changes attributes or random numbers")
         return results
 
-    def facts(self, before: tuple[int, int]) -> dict[str, Any]:
-        """For a record: the share of steps since `before` that was replayed, and why something was not."""
-        steps, replayed = (now - then for now, then in zip(self.counts, before, strict=True))
+    def facts(self, steps: int, replayed: int) -> dict[str, Any]:
+        """For a record: the share of replayed steps since there were so many, and why something was not replayed."""
         reasons = "; ".join(f"{kind}: {reason}" for kind, reason in self.refused.items())
         return {
-            "replayed": round(replayed / max(steps, 1), 3),
+            "replayed": round((self.replayed - replayed) / max(self.steps - steps, 1), 3),
             **({"not_replayed": reasons} if reasons else {}),
         }
 
@@ -146,7 +131,7 @@ class Replay:
             self._recorded.pop(next(iter(self._recorded)))
         return self._recorded.setdefault(key, _Recorded())
 
-    def _record(self, recorded: _Recorded, kind: Kind, call: _Call, compiles: bool) -> None:
+    def _record(self, recorded: _Recorded, kind: Kind, call: Call, compiles: bool) -> None:
         tensors = call.flat()
         try:
             if kind == "evaluation" and any(isinstance(one, _ENCODERS) for one in call.module.modules()):
@@ -157,31 +142,31 @@ class Replay:
                 raise NotRecorded("hooks of parameters see no copies")
             if not all(t.layout is torch.strided and not t.is_conj() and not t.is_neg() for t in tensors):
                 raise NotRecorded("a tensor is not dense")
-            recorded.take(record(call.of_tensors, [_copied(tensor) for tensor in tensors]), tensors, compiles)
+            recorded.take(record(call.of_tensors, [copied(tensor) for tensor in tensors]), tensors, compiles)
         except Exception as error:
             # What cannot be recorded goes on as it is, and says itself if something is wrong with it.
             self._refuse(recorded, kind, str(error))
 
-    def _proving(self, recorded: _Recorded, kind: Kind, call: _Call) -> list[Tensor]:
+    def _proving(self, recorded: _Recorded, kind: Kind, call: Call) -> list[Tensor]:
         """An ordinary call, with the recording on copies beside it."""
         tensors = call.flat()
         copies: list[Tensor] = []
         results: list[Tensor] = []
         with suppress(Exception):  # no memory for copies, or a recording that fails: it is refused
-            copies = [_copied(tensor) for tensor in tensors]
+            copies = [copied(tensor) for tensor in tensors]
             results = recorded.replay(copies, call.seeding)
-        before = self._surroundings(call.module)
+        before = surroundings(self._owner(), call.module)
         expected = call.ordinary()
         on_cpu = all(tensor.device.type == "cpu" for tensor in tensors)
         allowed = 0.0 if on_cpu and not recorded.compiled else self._rounding
-        if before != self._surroundings(call.module):
+        if before != surroundings(self._owner(), call.module):
             self._refuse(recorded, kind, "a call changes attributes or random numbers")
             return expected
-        if not _same([*results, *copies], [*expected, *tensors], allowed):
+        if not same([*results, *copies], [*expected, *tensors], allowed):
             self._refuse(recorded, kind, "a recording gave other results than an ordinary call")
             return expected
         recorded.proved(call.module, sum(map(Tensor.numel, expected)))
-        recorded.attributes = self._attributes()
+        recorded.attributes = attributes(self._owner())
         if not recorded.compiled:
             return expected
         # A run that is resumed here must get what one gets that was compiled before.
@@ -193,17 +178,6 @@ class Replay:
     def _refuse(self, recorded: _Recorded, kind: Kind, reason: str) -> None:
         recorded.refused, recorded.run = True, None
         self.refused.setdefault(kind, reason)
-
-    def _attributes(self) -> list[Any]:
-        """The values of the workload's attributes: another one may mean other operations."""
-        return list(getattr(self._owner(), "__dict__", {}).values())
-
-    def _surroundings(self, module: nn.Module) -> list[Any]:
-        """What a call could change besides its tensors, as far as it can be seen."""
-        seen: list[Any] = other_states()
-        for one in (self._owner(), *module.modules()):
-            seen += [(name, _identity(value)) for name, value in getattr(one, "__dict__", {}).items()]
-        return seen
 
 
 def replay_of(owner: object, dtype: str, device: str, execution: str = "replay") -> Replay:
@@ -223,52 +197,6 @@ def replay_of(owner: object, dtype: str, device: str, execution: str = "replay")
 def replayable(owner: object) -> bool:
     """Whether a workload says of itself that it is; one that is derived from it must say so again."""
     return bool(vars(type(owner)).get("replayable", False))
-
-
-def layout(tensors: Iterable[Tensor]) -> tuple[Hashable, ...]:
-    """What of tensors decides which operations they take."""
-    return tuple((t.shape, t.dtype, _strides(t), t.is_conj(), t.is_neg()) for t in tensors)
-
-
-def form(batch: Any) -> Hashable:
-    """What of a batch decides which operations it takes: which tensors it has where, and their layout."""
-    if isinstance(batch, Tensor):
-        return layout([batch])
-    if is_dataclass(batch) and not isinstance(batch, type):
-        return type(batch), form(vars(batch))
-    if isinstance(batch, Mapping):
-        return type(batch), *((key, form(part)) for key, part in batch.items())
-    return type(batch), *map(form, batch)
-
-
-def _strides(tensor: Tensor) -> Hashable:
-    return tensor.stride() if tensor.layout is torch.strided else tensor.layout
-
-
-@dataclass(frozen=True)
-class _Call:
-    """A function and its arguments, as one that takes tensors alone."""
-
-    function: Function
-    module: nn.Module
-    tensors: dict[str, Tensor]
-    batch: Any
-    settings: tuple[Hashable, ...]
-    seeding: Seeding
-
-    def flat(self) -> list[Tensor]:
-        return [*self.tensors.values(), *tensors_of(self.batch)]
-
-    def ordinary(self) -> list[Tensor]:
-        with self.seeding():
-            return self.function(self.module, self.tensors, self.batch, *self.settings)
-
-    def of_tensors(self, *tensors: Tensor) -> list[Tensor]:
-        rest = iter(tensors)
-        named = {name: next(rest) for name in self.tensors}
-        return self.function(
-            self.module, named, map_tensors(lambda _: next(rest), self.batch), *self.settings
-        )
 
 
 @dataclass
@@ -328,54 +256,6 @@ def _compiled(recording: Recording, *, on_gpu: bool) -> Callable[..., list[Tenso
         return [tensor.clone() if on_gpu else tensor for tensor in kernels(*tensors)]
 
     return run
-
-
-def _unchanged(before: Sequence[Any], after: Sequence[Any]) -> bool:
-    if len(before) != len(after):
-        return False
-    return all(map(is_, before, after)) or all(
-        one is other or (isinstance(one, int | float | str) and type(one) is type(other) and one == other)
-        for one, other in zip(before, after, strict=True)
-    )
-
-
-def _same(results: Sequence[Tensor], expected: Sequence[Tensor], allowed: float) -> bool:
-    """Whether all tensors are the same, in the same memory order where nothing is allowed.
-
-    Args:
-        allowed: how much an entry may differ as a share of itself, or of a hundredth of its tensor's largest one: what
-            cancels is rounded as its terms are.
-    """
-    if len(results) != len(expected):
-        return False
-    for result, other in zip(results, expected, strict=True):
-        if result.shape != other.shape or result.dtype != other.dtype or result.device != other.device:
-            return False
-        if not allowed and result.stride() != other.stride():
-            return False
-        scale = float(other.detach().abs().nan_to_num(posinf=0.0).max()) if allowed and other.numel() else 0.0
-        if not torch.allclose(result, other, rtol=allowed, atol=allowed * scale / 100, equal_nan=True):
-            return False
-    return True
-
-
-def _copied(tensor: Tensor) -> Tensor:
-    """A copy in the same memory order; what lanes share is not copied, as nothing can be written into it."""
-    tensor = tensor.detach()
-    if any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)):
-        return tensor
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(
-        tensor
-    )
-
-
-def _identity(value: Any) -> Hashable:
-    """Changes when another value takes its place, or that of an element, or a tensor is written into."""
-    if isinstance(value, Tensor):
-        return id(value), value._version
-    if isinstance(value, dict):
-        return tuple(map(id, value.values()))
-    return tuple(map(id, value)) if isinstance(value, list | tuple | set) else id(value)
 
 
 _ENCODERS = (nn.MultiheadAttention, nn.TransformerEncoderLayer)

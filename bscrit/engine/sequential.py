@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from bscrit.engine.calls import Inputs
 from bscrit.engine.evaluation import evaluate_alone
 from bscrit.engine.gradients import Groups, Reduce, gradients_of, total_loss
-from bscrit.engine.replay import Inputs, Replay
+from bscrit.engine.replay import Replay
 from bscrit.engine.seeding import seeded
 from bscrit.engine.stacks import Stack
 from bscrit.engine.workload import Workload

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from torch.func import vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from bscrit.engine.calls import Inputs
 from bscrit.engine.evaluation import checked_evaluation, evaluate_alone, evaluating
 from bscrit.engine.gradients import Groups, Reduce, gradients_of, total_loss, vectorised_losses
-from bscrit.engine.replay import Inputs, Replay
+from bscrit.engine.replay import Replay
 from bscrit.engine.stacks import Stack
 from bscrit.engine.streams import stacked
 from bscrit.engine.workload import Workload

@@ -11,18 +11,16 @@ from small import NETWORKS, Counting, Recurrent, Regression, dropout, mlp, regre
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from bscrit.engine.calls import Inputs, form, layout
 from bscrit.engine.lanes import Lanes
+from bscrit.engine.proof import same
 from bscrit.engine.replay import (
     AGAIN,
     ENOUGH,
     MOST_MOVES,
     MOST_RECORDINGS,
     OFTEN,
-    Inputs,
     Replay,
-    _same,
-    form,
-    layout,
     replay_of,
     replayable,
 )
@@ -555,13 +553,13 @@ def test_the_share_of_replayed_steps_is_counted_and_a_recording_is_proved_again_
 
     # One call is counted, one is recorded (which is a call more), one proves, and one is replayed.
     assert ordinary_calls(4) == 4
-    assert replay.facts((0, 0)) == {"replayed": 0.25}
+    assert replay.facts(0, 0) == {"replayed": 0.25}
     assert ordinary_calls(AGAIN) == 1
     assert ordinary_calls(4 * AGAIN) == 1
     factor[0] = 3.0
     assert ordinary_calls(20 * AGAIN) > 1
     assert replay("step", function, module, inputs)[0].tolist() == [3.0] * 9
-    assert "other results" in replay.facts((0, 0))["not_replayed"]
+    assert "other results" in replay.facts(0, 0)["not_replayed"]
 
 
 def test_few_numbers_must_agree_more_than_once():
@@ -576,8 +574,8 @@ def test_few_numbers_must_agree_more_than_once():
     assert results == [2.0] * (ENOUGH - 2) + [3.0] * (ENOUGH + 2)
 
 
-@pytest.mark.parametrize(("off", "same"), [(1e-6, True), (5e-4, False)])
-def test_small_entries_are_compared_on_their_own_scale(off, same):
+@pytest.mark.parametrize(("off", "alike"), [(1e-6, True), (5e-4, False)])
+def test_small_entries_are_compared_on_their_own_scale(off, alike):
     expected = torch.tensor([1.0, 1e-1])
-    assert _same([expected + torch.tensor([0.0, off])], [expected], allowed=1e-3) == same
-    assert not _same([expected + torch.tensor([0.0, 1e-6])], [expected], allowed=0.0)
+    assert same([expected + torch.tensor([0.0, off])], [expected], allowed=1e-3) == alike
+    assert not same([expected + torch.tensor([0.0, 1e-6])], [expected], allowed=0.0)

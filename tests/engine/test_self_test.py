@@ -110,9 +110,9 @@ def test_time_that_recording_takes_does_not_count(monkeypatch):
     clock = [0.0]
 
     def pretended(lanes, step):
-        before = lanes._replay.counts[1]
+        before = lanes._replay.replayed
         lanes.step(lanes.batch_size * step, 0.0)
-        replayed = lanes._replay.counts[1] > before
+        replayed = lanes._replay.replayed > before
         seconds = 0.002 if replayed else 0.02
         clock[0] += seconds if replayed else 20.0
         return seconds
