@@ -41,6 +41,13 @@ class RateEstimate:
     def rate(self) -> float:
         return math.exp(self.ln_rate)
 
+    def combined(self, other: RateEstimate) -> RateEstimate:
+        """The mean of two independent estimates, weighted by their precision."""
+        own, its = 1 / self.error**2, 1 / other.error**2
+        return RateEstimate(
+            (self.ln_rate * own + other.ln_rate * its) / (own + its), 1 / math.sqrt(own + its)
+        )
+
 
 @dataclass(frozen=True)
 class BestRate:

@@ -65,3 +65,9 @@ def test_the_error_of_the_law_is_that_of_its_predictions():
         predicted = fit_law(noisy, 1.0).at(128)
         inside.append(abs(predicted.ln_rate - answer.estimate.ln_rate) < 2 * predicted.error)
     assert 0.93 < np.mean(inside) <= 1
+
+
+def test_two_estimates_are_weighted_by_their_precision():
+    both = RateEstimate(0.0, 0.1).combined(RateEstimate(1.0, 0.2))
+    assert both.ln_rate == pytest.approx(0.2)
+    assert both.error == pytest.approx(1 / math.sqrt(125))

@@ -91,7 +91,8 @@ def _race(
             return Try(untried)
     elif not lanes:
         return predicted_rates(predicted) if predicted else first_rates(here.spec.first_guess())
-    return tune(lanes, fine=target == here.hardest)
+    hardest = target == here.hardest
+    return tune(lanes, fine=hardest, predicted=predicted if hardest else None)
 
 
 def _grid(here: BatchSize, lanes: Sequence[Lane]) -> Tuned | Try | Infeasible:

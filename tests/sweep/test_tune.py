@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+from bscrit.rate_law import RateEstimate
 from bscrit.sweep.tune import (
     CAUTION,
     MAX_LANES,
@@ -144,6 +145,26 @@ def test_losses_that_are_all_equal_end_the_search():
     found, lanes = search(lambda lr: Lane(lr, "exhausted", math.inf, 2.5), first_rates(0.1))
     assert isinstance(found, Infeasible)
     assert len(lanes) <= MAX_LANES
+
+
+def test_a_rate_is_pulled_to_the_law_for_about_a_per_cent_of_its_steps():
+    """At curvature 2 a move of 0.1 in ln(rate) costs 1 % by the parabola's own account."""
+    lanes = [bowl(lr, 0.5, curvature=2.0) for lr in (0.37, 0.5, 0.68)]
+    alone = tune(lanes)
+    for rate in (0.1, 2.0):
+        pulled = tune(lanes, predicted=RateEstimate(math.log(rate), 0.1))
+        shift = math.log(pulled.lr / alone.lr)
+        assert shift * math.log(rate / alone.lr) > 0
+        assert 0.005 < 0.5 * alone.curvature * shift**2 < 0.02
+        assert pulled.alone.rate == alone.lr, "other batch sizes learn what the lanes show by themselves"
+    near = tune(lanes, predicted=RateEstimate(math.log(alone.lr) + 0.04, 0.15))
+    assert math.log(near.lr / alone.lr) == pytest.approx(0.02, abs=0.003), "halfway, where both are as sure"
+
+
+def test_no_law_pulls_a_rate_over_a_cliff():
+    lanes = [tent(lr) for lr in (0.9, 0.96, 1.02)]
+    alone, pulled = (tune(lanes, predicted=law) for law in (None, RateEstimate(math.log(2.0), 0.1)))
+    assert pulled.lr == alone.lr <= 1
 
 
 def test_of_rates_that_are_as_good_the_lower_one_is_chosen():
