@@ -1,4 +1,4 @@
-"""What a user may see when something of theirs is wrong: where, what, and the remedy.
+"""Errors of a user: where, what, and the remedy.
 
 >>> print(UserError("runs.csv, line 7", "steps is -3", "counts must be positive"))
 runs.csv, line 7: steps is -3

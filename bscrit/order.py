@@ -1,4 +1,4 @@
-"""What the sweep asks of a cohort: trials of one batch size that train side by side, each of them a lane."""
+"""Orders to cohorts: trials of one batch size that train side by side, each of them a lane."""
 
 from __future__ import annotations
 

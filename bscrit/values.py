@@ -165,7 +165,7 @@ def _finite(value: Any, wanted: str = "a number") -> float:
 
 
 def kind(value: Any) -> str:
-    """What TOML calls a value, with its article."""
+    """TOML's name for a value, with its article."""
     names = {bool: "a boolean", str: "a string", dict: "a table", list: "a list", int: "a number"}
     return {**names, float: "a number"}.get(type(value), "a date or time")
 

@@ -144,7 +144,7 @@ def counted(count: float, noun: str) -> str:
 
 
 def scale_name(metric: str) -> str:
-    """What the noise scale of a metric is called.
+    """The name of a metric's noise scale.
 
     >>> scale_name("identity"), scale_name("hessian"), scale_name("adam")
     ('B_simple', 'B_noise', 'B_adam')

@@ -53,12 +53,12 @@ class Call:
 
 
 def layout(tensors: Iterable[Tensor]) -> tuple[Hashable, ...]:
-    """What of tensors decides which operations they take."""
+    """The properties of tensors that decide which operations they take."""
     return tuple((t.shape, t.dtype, _strides(t), t.is_conj(), t.is_neg()) for t in tensors)
 
 
 def form(batch: Any) -> Hashable:
-    """What of a batch decides which operations it takes: which tensors it has where, and their layout."""
+    """The properties of a batch that decide which operations it takes: which tensors it has where, and their layout."""
     if isinstance(batch, Tensor):
         return layout([batch])
     if is_dataclass(batch) and not isinstance(batch, type):

@@ -22,7 +22,7 @@ from bscrit.engine.workload import Workload
 
 
 class Engine(Protocol):
-    """What `Lanes` needs of either way."""
+    """The interface of either engine to `Lanes`."""
 
     name: str
 

@@ -53,7 +53,7 @@ class StackedOptimizer:
         RULES[self.settings["use"]](self, parameters, gradients, factor)
 
     def clipped_shares(self) -> list[float] | None:
-        """Of each lane, the share of its updates that were clipped; None without `clip`."""
+        """The share of each lane's updates that were clipped; None without `clip`."""
         return (self.clipped.double() / max(self.updates, 1)).tolist() if "clip" in self.settings else None
 
     def keep(self, rows: Sequence[int]) -> None:

@@ -13,7 +13,7 @@ from bscrit.measure.random_states import other_states
 
 
 def surroundings(workload: object, module: nn.Module) -> list[Any]:
-    """What a call could change besides its tensors, as far as it can be seen."""
+    """State that a call could change besides its tensors, as far as it can be seen."""
     seen: list[Any] = other_states()
     for one in (workload, *module.modules()):
         seen += [(name, identity(value)) for name, value in getattr(one, "__dict__", {}).items()]

@@ -150,7 +150,7 @@ def _returns_its_operand(node: Node) -> bool:
 
 
 def _layout(node: Node) -> tuple[Any, ...] | None:
-    """What of a tensor decides whether a view of it is another tensor."""
+    """The properties of a tensor that decide whether a view of it is another tensor."""
     value = node.meta.get("val")
     if not isinstance(value, Tensor):
         return None
@@ -158,7 +158,7 @@ def _layout(node: Node) -> tuple[Any, ...] | None:
 
 
 def _root(node: Node) -> Node:
-    """What a chain of views looks at."""
+    """The tensor at which a chain of views looks."""
     while node.op == "call_function" and node.target in _VIEWS:
         operand = node.args[0]
         assert isinstance(operand, Node)

@@ -191,7 +191,7 @@ def _arguments(
 
 
 def _two_batches(lanes: Lanes) -> dict[str, Tensor]:
-    """What a step leaves behind when its rate is zero: nothing in the parameters."""
+    """Buffers after a step whose rate is zero, which leaves the parameters alone."""
     tensors = {f"gradient of {name}": tensor for name, tensor in lanes.gradients(0).items()}
     lanes.step(0, 0.0)
     tensors |= {f"buffer {name}": tensor.clone() for name, tensor in lanes.buffers.items()}

@@ -1,4 +1,4 @@
-"""What can be trained: the contract between a workload and the training loop.
+"""The contract between a workload and the training loop.
 
 A workload is a class with four methods and a unit. Its losses come *per example*, and that settles what
 usually goes wrong: sum or mean, uneven last micro-batches, per-example gradients.
@@ -55,7 +55,7 @@ class Workload:
         raise NotImplementedError
 
     def fingerprint(self) -> str:
-        """What identifies the data, so that other data never reuse old trials; "" where settings say it all."""
+        """An identity of the data, so that other data never reuse old trials; "" where settings say it all."""
         return ""
 
     def prepare(self, device: str) -> None:

@@ -1,4 +1,4 @@
-"""What to do with a fit: what a batch size costs, and which one is fastest or cheapest.
+"""Advice from a fit: the cost of a batch size, and which one is fastest or cheapest.
 
 At batch size B the steps are (1 + b_crit/B) times the fewest and the examples (1 + B/b_crit) times. With n
 devices and a step of t0 + t1 B/n seconds the time to the target is T(B) = s_min (1 + b_crit/B) (t0 + t1 B/n),
@@ -21,7 +21,7 @@ from bscrit.words import counted, size
 
 @dataclass(frozen=True)
 class Overhead:
-    """What a batch size costs beyond the least, as shares: 0.2 is 20 % more."""
+    """The cost of a batch size beyond the least, as shares: 0.2 is 20 % more."""
 
     batch_size: float
     steps: Estimate

@@ -1,4 +1,4 @@
-"""What was asked of the fits besides themselves: overheads, the best batch size by time and cost, laws.
+"""Answers beside the fits themselves: overheads, the best batch size by time and cost, laws.
 
 Each answer is plain data for JSON and lines for people.
 """
@@ -39,7 +39,7 @@ RANGE = f"numbers lie between {SMALLEST:g} and {LARGEST:g}"
 
 @dataclass(frozen=True)
 class Questions:
-    """What is asked.
+    """Questions to the fits.
 
     Attributes:
         at: batch sizes whose overheads are wanted.
@@ -82,7 +82,7 @@ def answer(report: Report, questions: Questions) -> Answers:
 def parse_questions(
     at: str | None, step_times: str | None, devices: str | None, law: str | None
 ) -> Questions:
-    """What the command line asks, read.
+    """The questions of the command line.
 
     Raises:
         UserError: names the option and the form that it wants.

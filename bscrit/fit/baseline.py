@@ -19,7 +19,7 @@ Key = tuple[frozenset[tuple[str, str]], float | None]
 
 @dataclass(frozen=True)
 class Baseline:
-    """What is compared of an earlier report.
+    """The part of an earlier report that is compared.
 
     Attributes:
         where: the option that named it, for messages.

@@ -27,7 +27,7 @@ REMEDY = "the answer above is whole; free some space or make this place writable
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line asks of a fit."""
+    """The options of a fit."""
 
     targets: tuple[float, ...] | None = None
     columns: Mapping[str, str] | None = None
@@ -115,7 +115,7 @@ def _append(summary: Path, report: Report, problems: Sequence[str]) -> None:
 
 
 def _write_files(folder: Path, report: Report, baseline: Path | None) -> None:
-    """What others read: derived from the trials, so it may be deleted and made again."""
+    """Write the files that others read: derived from the trials, so they may be deleted and made again."""
     paths = ResultsPaths(folder)
     if baseline is not None and baseline.resolve() == paths.fit.resolve():
         print(f"{baseline}: is the baseline, and stays as it is", file=sys.stderr)

@@ -59,7 +59,7 @@ def narrowed(tried: Sequence[float], b_crit: float, added: float) -> float:
 
 
 def _gain_per_example(pool: Sequence[float], tried: Sequence[float], b_crit: float) -> Floats:
-    """What each candidate adds to sum_i (p_i - mean p)^2, in units of 1/e_min examples."""
+    """The share that each candidate adds to sum_i (p_i - mean p)^2, in units of 1/e_min examples."""
     p, new = _share(tried, b_crit), _share(pool, b_crit)
     return np.asarray(len(p) / (len(p) + 1) * (new - p.mean()) ** 2 * new)
 

@@ -38,7 +38,7 @@ def judge(curve: Hyperbola | None) -> Verdict:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a fit says of each quantity; no value and no bounds where the data hold none."""
+    """An estimate of each quantity; without value and bounds where the data hold none."""
 
     s_min: Estimate = NOTHING
     e_min: Estimate = NOTHING

@@ -89,7 +89,7 @@ class Report:
 
 
 def title(fit: Fit) -> str:
-    """What tells a fit from others: its group and target."""
+    """The title of a fit: its group and target."""
     return named(fit.group, fit.target)
 
 
@@ -122,7 +122,7 @@ def _block(fit: Fit, report: Report) -> list[str]:
 
 
 def _tail(report: Report) -> list[str]:
-    """What the intervals and names mean, as far as they were used."""
+    """Meanings of the intervals and names, as far as they were used."""
     if not report.fits:
         return (
             [f"intervals are 95 %, {JACKKNIFE}", noise_report.NO_FIT] if report.noise else ["nothing to fit"]
@@ -132,7 +132,7 @@ def _tail(report: Report) -> list[str]:
 
 
 def _shape(fit: Fit) -> list[str]:
-    """What the diagnostics say of the curve's form, where there is a B_crit to doubt."""
+    """Diagnostics of the curve's form, where there is a B_crit to doubt."""
     parts = []
     q, without, law = (fit.diagnostics.get(name) for name in ("knee_sharpness", "leave_one_out", "power_law"))
     if fit.verdict == "identified" and q:

@@ -30,7 +30,7 @@ INSIDE = 9  # steps of a window at which the loss is read
 
 
 def sweep_runs(records: Sequence[Record], fits: Sequence[Fit], data: float | None = None) -> SweepRuns:
-    """What figures show of the runs behind some fits.
+    """The runs behind some fits, as figures show them.
 
     Args:
         data: examples of the training set, None where they are drawn without end.

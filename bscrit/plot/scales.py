@@ -49,7 +49,7 @@ def draw_frozen(ax: Axes, x: float | None, scale: Estimate, colour: str) -> None
 
 
 def heights(estimates: Iterable[Estimate]) -> list[float]:
-    """What a logarithmic axis must hold: values, and bounds where there is no value."""
+    """The numbers that a logarithmic axis must hold: values, and bounds where there is no value."""
     ends = [next((e for e in (one.value, one.low, one.high) if e is not None), None) for one in estimates]
     return [end for end in ends if end is not None]
 
@@ -72,7 +72,7 @@ def explain_scales(
 
 
 def _marks(ax: Axes, gone: Sequence[tuple[float, float | None]], colour: str, label: str) -> None:
-    """What is not resolved: arrows at lower bounds, and ticks at the top of the axes where there is none."""
+    """Marks of the unresolved: arrows at lower bounds, and ticks at the top of the axes where there is none."""
     bounds = [(at, low) for at, low in gone if low is not None]
     ax.plot(*_columns(bounds), ls="", marker=MarkerStyle(UP_ARROW), ms=6, color=colour, label=label)
     nothing = [(at, NO_BOUND) for at, low in gone if low is None]

@@ -51,7 +51,7 @@ def active(spec: Spec, preflight: Preflight, records: Iterable[Record]) -> tuple
 
 
 def choose(spec: Spec, preflight: Preflight, records: Iterable[Record]) -> Choice:
-    """What to add once every active batch size is measured, to know B_crit at the hardest target that is reached.
+    """The batch size to add once every active one is measured, to know B_crit at the hardest target that is reached.
 
     Args:
         records: of this spec's trials, at whatever batch size.
@@ -74,7 +74,7 @@ def _fit(records: Sequence[Record], target: float) -> Fit | None:
 
 @dataclass(frozen=True)
 class _Measured:
-    """What is known at one target when the next batch size is chosen.
+    """The state at one target when the next batch size is chosen.
 
     Attributes:
         fit: at that target, None where nothing reached it.
@@ -129,7 +129,7 @@ class _Measured:
         return self._half_width() <= self.spec.sweep.precision and not doubtful
 
     def _half_width(self) -> float:
-        """Of the 95 % interval of ln B_crit; infinite where B_crit is not identified."""
+        """Half-width of the 95 % interval of ln B_crit; infinite where B_crit is not identified."""
         b_crit = self.fit.b_crit if self.fit else None
         if b_crit is None or not b_crit.value or not b_crit.low or not b_crit.high:
             return math.inf

@@ -20,7 +20,7 @@ SEARCH_SEED = 500_000  # above those of the measurement, so that none is tuned o
 
 @dataclass(frozen=True)
 class BatchSize:
-    """What search and measurement at one batch size share.
+    """The part that search and measurement at one batch size share.
 
     Attributes:
         preflight: with an engine for this batch size.

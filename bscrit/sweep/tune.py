@@ -40,7 +40,7 @@ SURE = 0.2  # error of a prediction, in ln(rate), below which two first rates, a
 
 @dataclass(frozen=True)
 class Lane:
-    """What one rate did at one target.
+    """The outcome of one rate at one target.
 
     Attributes:
         lr: learning rate.

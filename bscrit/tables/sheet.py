@@ -94,5 +94,5 @@ def column_names(name: str, header: Sequence[object]) -> list[str]:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, for the middle of a sentence."""
+    """The words of an error, for the middle of a sentence."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,4 +1,4 @@
-"""What lanes need to go on bit for bit, in one file: written beside and renamed, so that the former one stays until the
+"""The state with which lanes go on bit for bit, in one file: written beside and renamed, so that the former one stays until the
 new one is whole.
 """
 

@@ -157,7 +157,7 @@ def _facts(setup: Setup, workload: Workload, device: str) -> Preflight:
 
 
 def _repeatable(workload: Workload, seed: int, size: int) -> list[str]:
-    """What would make a run that is interrupted and resumed another run.
+    """Reasons why a run that is interrupted and resumed would be another run.
 
     Torch's own random numbers are seeded around these calls; what draws from elsewhere is found here.
     """

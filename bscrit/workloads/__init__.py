@@ -1,1 +1,1 @@
-"""What bscrit can train out of the box."""
+"""Workloads that train out of the box."""

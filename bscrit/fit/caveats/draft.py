@@ -58,7 +58,7 @@ class Draft:
 
     @property
     def scatter(self) -> float:
-        """Of a batch size's ln(steps) about the curve; 0 where there is no curve."""
+        """Standard deviation of a batch size's ln(steps) about the curve; 0 where there is no curve."""
         return 0.0 if self.curve is None else self.curve.spread
 
     @property

@@ -11,7 +11,7 @@ from bscrit.words import number, scale_name, shown
 
 @dataclass(frozen=True)
 class Compared:
-    """What is known when they are written.
+    """The facts from which they are written.
 
     Attributes:
         comparisons: one per metric.
