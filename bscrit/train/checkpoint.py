@@ -1,5 +1,5 @@
-"""The state with which lanes go on bit for bit, in one file: written beside and renamed, so that the former one stays until the
-new one is whole.
+"""A checkpoint: the state with which lanes go on bit for bit, written beside and renamed, so that the former one stays
+until the new one is whole.
 """
 
 from __future__ import annotations
