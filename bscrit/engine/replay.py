@@ -37,8 +37,9 @@ from bscrit.engine.recording import NotRecorded, Recording, record
 from bscrit.measure.nested import tensors_of
 
 Kind = Literal["step", "evaluation", "sample"]
-"""Steps are counted; a sample of the noise is taken too seldom to be compiled."""
+"""Steps are counted; a sample of the noise is taken seldom: it is recorded late and never compiled."""
 OFTEN = 24  # recording takes as long as some fifty ordinary calls of a small model
+SELDOM = 4  # as many times as often before a sample is recorded: there are few of them
 ENOUGH = 8  # numbers that are compared before a recording takes over
 AGAIN = 100  # replays until the next proof, and four times as many until each further one
 MOST_RECORDINGS = 64
@@ -107,7 +108,7 @@ class Replay:
         if recorded.run is not None:
             return self._proving(recorded, kind, call)
         recorded.calls += 1
-        if recorded.calls <= self._often or recorded.refused:
+        if recorded.calls <= self._often * (SELDOM if kind == "sample" else 1) or recorded.refused:
             return call.ordinary()
         before = surroundings(self._owner(), module)
         results = call.ordinary()

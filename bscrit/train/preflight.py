@@ -57,7 +57,7 @@ def warm_up(workload: Workload, setup: Setup, device: str) -> None:
             device=device,
             dtype=setup.dtype,
             micro_batch=setup.micro_batch,
-            replay=Replay(workload, 0 if replayable(workload) else inf),
+            replay=Replay(workload, 0 if engine == "loop" and replayable(workload) else inf),
         )
         lanes.step(0, 0.0)
         lanes.evaluate()
