@@ -24,6 +24,7 @@ from bscrit.request import Setup
 from bscrit.version import VERSION
 
 _LANES_TIMED = 6
+_CLEARLY = 2.0
 _TESTED = 64
 
 
@@ -129,12 +130,7 @@ def _facts(setup: Setup, workload: Workload, device: str) -> Preflight:
     )
     lanes.gradients(0)
     problems = _repeatable(workload, setup.first_seed, smallest)
-    engines: dict[int, str] = {}
-    reasons: dict[str, list[int]] = {}
-    for size, settings in sizes:
-        engines[size], reason = _engine(setup, workload, device, size, settings)
-        reasons.setdefault(reason, []).append(size)
-    reasons.pop("", None)
+    engines, reasons = _engines(setup, workload, device, sizes)
     notes = [
         f"one run after the other at batch size {', '.join(map(str, at))}: {reason}"
         for reason, at in reasons.items()
@@ -206,19 +202,36 @@ def _splits(
     return test.ok, "" if test.ok else test.reason
 
 
-def _engine(
-    setup: Setup, workload: Workload, device: str, size: int, optimizer: Mapping[str, Any]
-) -> tuple[str, str]:
-    """The engine at one batch size, and a sentence where it is not the one that was wished for."""
+def _engines(
+    setup: Setup, workload: Workload, device: str, sizes: Sequence[tuple[int, Mapping[str, Any]]]
+) -> tuple[dict[int, str], dict[str, list[int]]]:
+    """The engine at each batch size; and why it is not the one that was wished for, with the sizes where.
+
+    From the largest size down: vectorising gains most where batches are small, so that where it is clearly faster,
+    smaller batches need no timing.
+    """
     arguments: dict[str, Any] = {"dtype": setup.dtype, "device": device, "micro_batch": setup.micro_batch}
-    if setup.lanes == "loop":
-        return "loop", ""
-    if setup.lanes == "vmap":
-        test = self_test(workload, size, optimizer, **arguments)
-        return ("vmap", "") if test.ok else ("loop", _plainly(test.reason))
-    choice = choose_engine(workload, size, _LANES_TIMED, optimizer=optimizer, seconds=0.15, **arguments)
-    wanted = choice.engine == "vmap" or choice.speedup is not None or choice.reason.startswith("a step")
-    return choice.engine, "" if wanted else _plainly(choice.reason)
+    engines: dict[int, str] = {}
+    reasons: dict[str, list[int]] = {}
+    wished = setup.lanes
+    for size, optimizer in sorted(sizes, key=lambda pair: pair[0], reverse=True):
+        engine, reason = wished, ""
+        if wished == "vmap":
+            test = self_test(workload, size, optimizer, **arguments)
+            engine, reason = ("vmap", "") if test.ok else ("loop", test.reason)
+        elif wished == "auto":
+            choice = choose_engine(
+                workload, size, _LANES_TIMED, optimizer=optimizer, seconds=0.15, **arguments
+            )
+            engine = choice.engine
+            if choice.speedup is None and not choice.reason.startswith("a step"):
+                reason = choice.reason
+            if choice.speedup is not None and choice.speedup >= _CLEARLY:
+                wished = "vmap"
+        engines[size] = engine
+        if reason:
+            reasons.setdefault(_plainly(reason), []).insert(0, size)
+    return dict(sorted(engines.items())), reasons
 
 
 def _plainly(reason: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from own import write_module
 
+from bscrit.engine.self_test import Choice
 from bscrit.errors import UserError
 from bscrit.preflight import Preflight
 from bscrit.request import Setup
@@ -173,3 +174,16 @@ def test_to_compile_where_torch_cannot_is_refused(monkeypatch):
         preflight(setup(execution="compile"))
     assert "no C++ compiler was found" in error.value.what
     assert "replay" in error.value.remedy
+
+
+@pytest.mark.parametrize(("speedup", "timed"), [(3.0, [16]), (1.5, [16, 4, 1])])
+def test_where_vectorising_is_clearly_faster_smaller_batches_are_not_timed(monkeypatch, speedup, timed):
+    seen = []
+
+    def choice(workload, size, lanes, **_):
+        seen.append(size)
+        return Choice("vmap", "", speedup)
+
+    monkeypatch.setattr("bscrit.train.preflight.choose_engine", choice)
+    assert preflight(setup(lanes="auto")).engines == {1: "vmap", 4: "vmap", 16: "vmap"}
+    assert seen == timed
