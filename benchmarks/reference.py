@@ -199,7 +199,8 @@ def _curves(grid: Sequence[int], losses: Sequence[np.ndarray], batch_size: int) 
 
 def refer(spec: Spec, seeds: int, spacing: float, reach: int) -> dict[str, Any]:
     """The reference of a spec: its optima, their fit, and every rate that was tried."""
-    from bscrit.engine.loading import fingerprint, load_workload
+    from bscrit.engine.identity import fingerprint
+    from bscrit.engine.loading import load_workload
     from bscrit.engine.memory import tune_allocator
 
     tune_allocator()

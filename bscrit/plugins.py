@@ -74,7 +74,7 @@ def workload_problem(use: str, folder: Path) -> tuple[str, str] | None:
             'for example "my_module:MyWorkload", without .py and folders',
         )
     module, name = use.split(":")
-    file = _find_module(module, [str(folder)]) or _find_module(module, None)
+    file = find_module(module, [str(folder)]) or find_module(module, None)
     if file is None:
         beside = sorted(path.stem for path in folder.glob("*.py"))
         remedy = nearest(module, beside) if beside else f"put {module.split('.')[-1]}.py beside the spec"
@@ -86,7 +86,7 @@ def workload_problem(use: str, folder: Path) -> tuple[str, str] | None:
     return None
 
 
-def _find_module(module: str, path: Sequence[str] | None) -> Path | None:
+def find_module(module: str, path: Sequence[str] | None) -> Path | None:
     """The file of a module by its dotted name; parents are searched by path, so nothing is imported."""
     spec = None
     for part in module.split("."):

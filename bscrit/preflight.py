@@ -18,7 +18,7 @@ class Preflight:
     Attributes:
         unit: what a batch size counts.
         examples: size of the training set in that unit, None where data are drawn without end.
-        fingerprint: hash of the data, and of the source file of a user's own class.
+        fingerprint: hash of the data, and of a user's own source, first batch and untrained model.
         untrained_value: metric of the model at the first seed before any update.
         parameters: number of trainable parameters.
         splits: whether a batch may be split into micro-batches, and so whether noise can be measured.

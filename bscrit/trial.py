@@ -29,7 +29,7 @@ class Trial:
     Attributes:
         workload: name of the workload as the spec gives it, "quadratic" or "my_module:MyWorkload".
         settings: the workload's own keys.
-        fingerprint: hash of the data (and of the user's source file) that preflight computed.
+        fingerprint: hash of the data (and of the user's source and model) that preflight computed.
         batch_size: in the workload's unit.
         lr: learning rate at full strength (before the schedule).
         seed: seeds initial parameters and the example stream.

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from bscrit.engine.evaluation import measuring
 from bscrit.engine.workload import Workload
 from bscrit.errors import UserError, nearest
 from bscrit.goal import LOSS
-from bscrit.plugins import BUILT_IN_WORKLOADS, WORKLOADS, load
+from bscrit.plugins import WORKLOADS, load
 
 
 def load_workload(use: str, settings: Mapping[str, Any], metric: str = LOSS.metric) -> Workload:
@@ -32,15 +30,6 @@ def load_workload(use: str, settings: Mapping[str, Any], metric: str = LOSS.metr
     if missing:
         raise UserError(where, f"has no method {missing[0]!r}", "see `bscrit.engine.workload.Workload`")
     return measuring(_completed(workload), metric)
-
-
-def fingerprint(use: str, workload: Workload) -> str:
-    """Hash of the data, and of the source file where the class is the user's: both change a curve."""
-    digest = hashlib.sha256(workload.fingerprint().encode())
-    if use not in BUILT_IN_WORKLOADS:
-        file = inspect.getsourcefile(type(workload))
-        digest.update(Path(file).read_bytes() if file else b"")
-    return digest.hexdigest()[:16]
 
 
 def _check_settings(kind: Any, use: str, settings: Mapping[str, Any]) -> None:

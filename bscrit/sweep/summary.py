@@ -17,7 +17,7 @@ from bscrit.sweep.auto import active, choose
 from bscrit.sweep.drive import Outcome
 from bscrit.sweep.progress import best, failure
 from bscrit.trial import Status
-from bscrit.words import compact, duration, plural
+from bscrit.words import compact, counted, duration, plural
 
 MOSTLY = 0.5  # share of a run's updates above which it is noted that they were clipped
 STATUSES: tuple[Status, ...] = ("reached", "stopped", "exhausted", "diverged", "failed", "running")
@@ -36,11 +36,20 @@ def summary(outcome: Outcome) -> str:
     listed = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
     new = sum(record.trial.name in outcome.new for record in records)
     lines.append(f"{len(records)} trials: {listed or 'none'}; {len(records) - new} reused, {new} new")
-    others = len(results.records) - len(records)
+    changed = sum(
+        spec.asks_for(record.trial, record.trial.fingerprint)
+        for record in results.records
+        if record.trial.fingerprint != results.preflight.fingerprint
+    )
+    if changed:
+        lines.append(
+            f"{counted(changed, 'trial')} of other data or code: not reused, what they trained has changed"
+        )
+    others = len(results.records) - len(records) - changed
     if others:
         lines.append(
             f"{others} other trials lie in this folder that the spec does not ask for: other batch sizes, or "
-            "other settings, data, optimizer or schedule, which `bscrit fit` leaves out"
+            "other settings, optimizer or schedule, which `bscrit fit` leaves out"
         )
     trained, winning = cost(spec, records)
     if winning:

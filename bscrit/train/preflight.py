@@ -11,14 +11,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from bscrit.engine.identity import fingerprint
 from bscrit.engine.lanes import Lanes
-from bscrit.engine.loading import fingerprint, load_workload
+from bscrit.engine.loading import load_workload
 from bscrit.engine.replay import Replay, replayable
 from bscrit.engine.seeding import seeded
 from bscrit.engine.self_test import accumulation_test, choose_engine, self_test
 from bscrit.engine.workload import Workload
 from bscrit.errors import UserError
 from bscrit.measure.nested import tensors_of
+from bscrit.plugins import BUILT_IN_WORKLOADS
 from bscrit.preflight import Preflight
 from bscrit.request import Setup
 from bscrit.version import VERSION
@@ -140,9 +142,9 @@ def _facts(setup: Setup, workload: Workload, device: str) -> Preflight:
     return Preflight(
         unit=workload.unit,
         examples=workload.examples,
-        fingerprint=fingerprint(setup.use, workload),
+        fingerprint=fingerprint(setup.use, workload, _untrained(setup, lanes)),
         untrained_value=float(lanes.evaluate()[0]),
-        parameters=sum(tensor[0].numel() for tensor in lanes.parameters.values()),
+        parameters=_parameters(lanes),
         splits=splits,
         engines=engines,
         device=device,
@@ -150,6 +152,29 @@ def _facts(setup: Setup, workload: Workload, device: str) -> Preflight:
         notes=tuple(notes),
         versions=versions(),
     )
+
+
+def _parameters(lanes: Lanes) -> int:
+    return sum(tensor[0].numel() for tensor in lanes.parameters.values())
+
+
+def _untrained(setup: Setup, lanes: Lanes) -> str:
+    """Size and loss of the model at seed 0, which no spec chooses; rounded beyond what threads and devices change."""
+    if setup.use in BUILT_IN_WORKLOADS:
+        return ""
+    if setup.first_seed:
+        lanes = Lanes(
+            lanes.workload,
+            seeds=[0],
+            lrs=[0.0],
+            batch_size=lanes.batch_size,
+            optimizer=setup.optimizers[0][1],
+            engine="loop",
+            device=str(lanes.device),
+            dtype=setup.dtype,
+        )
+    digits = 4 if setup.dtype in ("float32", "float64") else 2
+    return f"{_parameters(lanes)} {float(lanes.evaluate()[0]):.{digits}g}"
 
 
 def _repeatable(workload: Workload, seed: int, size: int) -> list[str]:

@@ -40,6 +40,10 @@ class Spirals(Workload):
         weight = next(model.parameters())
         return self.losses(model, tuple(tensor.to(weight) for tensor in self.test_points)).mean()
 
+    def fingerprint(self) -> str:
+        """An identity of the data, a hash of a file for example: where it changes, old trials are not reused."""
+        return ""
+
     def draw(self, source: torch.Generator, size: int) -> tuple[Tensor, Tensor]:
         """Points with noise on two arms, and the arm of each (0 or 1)."""
         labels = torch.randint(2, (size,), generator=source).float()

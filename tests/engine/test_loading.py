@@ -6,7 +6,7 @@ import pytest
 import torch
 from own import write_module
 
-from bscrit.engine.loading import fingerprint, load_workload
+from bscrit.engine.loading import load_workload
 from bscrit.errors import UserError
 
 _numbers = itertools.count()
@@ -81,18 +81,3 @@ def test_any_settings_go_to_a_class_that_takes_any(write):
     name = write(top="class Any(object):\n    pass")
     text = f"from {name} import Mine\nclass Theirs(Mine):\n    def __init__(self, **k): super().__init__()"
     assert load_workload(f"{write(text)}:Theirs", {"whatever": 1}).unit == "point"
-
-
-def test_the_source_of_a_user_s_class_is_part_of_its_identity(write):
-    prints = set()
-    for inside in ({}, {"batch": "size = size"}):
-        use = f"{write(**inside)}:Mine"
-        prints.add(fingerprint(use, load_workload(use, {})))
-    assert len(prints) == 2
-
-
-def test_the_data_of_a_built_in_workload_are_part_of_its_identity_and_its_source_is_not():
-    one, other = (load_workload("quadratic", {"dimensions": 7}) for _ in range(2))
-    assert fingerprint("quadratic", one) == fingerprint("quadratic", other)
-    other.fingerprint = lambda: "other data"
-    assert fingerprint("quadratic", one) != fingerprint("quadratic", other)

@@ -57,6 +57,16 @@ def test_trials_of_another_spec_are_named_and_left_out(records):
     assert f"{len(records) - here} other trials lie in this folder" in text
 
 
+def test_trials_of_other_data_or_code_are_counted_and_not_reused(records):
+    changed = replace(FACTS, fingerprint="other")
+    own = [replace(r, trial=replace(r.trial, fingerprint="other")) for r in records[:2]]
+    text = summary(Outcome(Results(Path("results/x"), (*records, *own), SPEC, changed)))
+    assert "2 trials:" in text
+    assert f"{len(records)} trials of other data or code: not reused" in text
+    assert "other trials lie" not in text
+    assert "of other data or code" not in told(records)
+
+
 def test_what_was_not_replayed_is_said_once(records):
     refused = [replace(record, facts={**record.facts, "not_replayed": "step: no"}) for record in records]
     assert told(refused).count("not replayed, and so slower: step: no") == 1

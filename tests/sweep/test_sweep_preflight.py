@@ -101,3 +101,14 @@ def test_what_a_class_of_the_users_rests_on_is_not_known(tmp_path, monkeypatch):
     spec = users_spec(tmp_path, monkeypatch, "seen_from_outside")
     looked_at(spec, tmp_path)
     assert earlier_facts(spec, tmp_path) is None
+
+
+def test_a_class_of_the_users_keeps_its_fingerprint_until_a_module_beside_it_changes(tmp_path, monkeypatch):
+    spec = users_spec(tmp_path, monkeypatch, "rests_on_another")
+    (tmp_path / "its_net.py").write_text("WIDTH = 8\n")
+    with (tmp_path / "rests_on_another.py").open("a") as stream:
+        stream.write("\nimport its_net\n")
+    first = looked_at(spec, tmp_path).fingerprint
+    assert looked_at(spec, tmp_path).fingerprint == first
+    (tmp_path / "its_net.py").write_text("WIDTH = 64\n")
+    assert looked_at(spec, tmp_path).fingerprint != first

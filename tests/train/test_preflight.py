@@ -39,10 +39,10 @@ def own(tmp_path, monkeypatch):
     """Preflight of a user's workload with this code in its methods."""
     monkeypatch.syspath_prepend(tmp_path)
 
-    def own(sizes=(1, 4, 16), **inside):
-        name = f"preflown_{next(_numbers)}"
+    def own(sizes=(1, 4, 16), name="", first_seed=0, **inside):
+        name = name or f"preflown_{next(_numbers)}"
         write_module(tmp_path, name, **inside)
-        return preflight(setup(f"{name}:Mine", sizes))
+        return preflight(setup(f"{name}:Mine", sizes, first_seed=first_seed))
 
     return own
 
@@ -64,6 +64,18 @@ def test_facts_survive_json():
 def test_a_user_s_workload(own):
     facts = own()
     assert (facts.unit, facts.parameters, facts.splits, facts.problems) == ("point", 6, True, ())
+
+
+def test_the_untrained_model_identifies_the_trials_and_the_spec_s_choices_do_not(own, monkeypatch):
+    monkeypatch.setenv("WIDTH", "1")
+    model = {"model": "return nn.Linear(self.dimensions, int(os.environ['WIDTH']))"}
+    evaluate = {"evaluate": "loss = loss * float(os.environ.get('SCALE', 1))"}
+    first = own(name="preflown_same", **model, **evaluate).fingerprint
+    assert own((16,), name="preflown_same", first_seed=3, **model, **evaluate).fingerprint == first
+    monkeypatch.setenv("SCALE", "0.9")
+    scaled = own(name="preflown_same", **model, **evaluate).fingerprint
+    monkeypatch.setenv("WIDTH", "2")
+    assert len({first, scaled, own(name="preflown_same", **model, **evaluate).fingerprint}) == 3
 
 
 def test_batch_sizes_beyond_the_data_are_left_to_the_spec_s_checks():
