@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
@@ -74,6 +75,7 @@ def words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+COMMON = words("to n num number is id total train training global loss seen goal reach target")
 UP = words(
     "acc accuracy top1 top5 auc auroc bleu rouge f1 reward return score map miou iou dice precision recall"
 )
@@ -140,6 +142,15 @@ def direction_of(name: str) -> Direction | None:
     return None
 
 
+def option(role: str, column: str) -> str:
+    """The option that gives a column its role, as a shell takes it.
+
+    >>> option("steps", "steps to 3.28")
+    "--columns 'steps=steps to 3.28'"
+    """
+    return f"--columns {shlex.quote(f'{role}={column}')}"
+
+
 def recognise(sheet: Sheet, given: Mapping[str, str], by: Sequence[str]) -> Columns:
     """The roles of a sheet's columns.
 
@@ -184,7 +195,7 @@ def choose_metric(sheet: Sheet, columns: Columns) -> tuple[str, str, tuple[str, 
     quantities = {_quantity(column) for column in candidates}
     if len(quantities) > 1:
         what = f"has several metrics: {', '.join(candidates)}"
-        raise UserError(sheet.name, what, f"choose one: --columns metric={candidates[0]}")
+        raise UserError(sheet.name, what, f"choose one: {option('metric', candidates[0])}")
     held_out = [column for column in candidates if HELD_OUT & set(tidy(column).split("_"))]
     chosen = (held_out or [c for c in candidates if "train" not in tidy(c).split("_")] or list(candidates))[0]
     rest = [column for column in candidates if column != chosen]
@@ -212,9 +223,13 @@ def _missing(sheet: Sheet, columns: Columns, *roles: str) -> UserError:
             what = f"takes {column!r}, and no other column holds the {known[tidy(column)].replace('_', ' ')}"
             raise UserError(f"--columns {role}={column}", what, f"give {role} another column")
     likeness, column, role = max(
-        (SequenceMatcher(None, tidy(column), alias).ratio(), column, role)
-        for column in names[:200]
-        for alias, role in known.items()
+        (
+            (SequenceMatcher(None, tidy(column), alias).ratio(), column, role)
+            for column in names[:200]
+            for alias, role in known.items()
+            if _akin(tidy(column), alias)
+        ),
+        default=(0.0, "", ""),
     )
     expected = " or ".join(role.replace("_", " ") for role in roles)
     what = f"has no column for {expected}; found: {_listed(names)}"
@@ -224,9 +239,14 @@ def _missing(sheet: Sheet, columns: Columns, *roles: str) -> UserError:
         )
         return UserError(sheet.name, what, remedy)
     if likeness > ALIKE:
-        return UserError(sheet.name, what, f"is it {column!r}? --columns {role}={column}")
+        return UserError(sheet.name, what, f"is it {column!r}? {option(role, column)}")
     named = ", or name the runs like bs64-lr0.003-s1" if "batch_size" in roles else ""
     return UserError(sheet.name, what, f"say which one it is: --columns {roles[0]}=NAME{named}")
+
+
+def _akin(name: str, alias: str) -> bool:
+    """Whether a name shares a word that means something with an alias, or may be one word misspelled."""
+    return "_" not in name or bool((set(name.split("_")) & set(alias.split("_"))) - COMMON)
 
 
 def _asked(sheet: Sheet, given: Mapping[str, str]) -> tuple[dict[str, str], str]:
@@ -237,7 +257,7 @@ def _asked(sheet: Sheet, given: Mapping[str, str]) -> tuple[dict[str, str], str]
         if role not in ROLES and role not in UNSAID and direction_of(role) is None:
             if asked in sheet.frame.columns and name in ROLES:
                 what = f"{asked}={name} is the wrong way round"
-                raise UserError("--columns", what, f"--columns {name}={asked}")
+                raise UserError("--columns", what, option(name, asked))
             raise UserError("--columns", f"{asked!r} is no role", nearest(asked, [*ROLES, "metric"]))
         column = _column(sheet, name, f"--columns {asked}={name}")
         if role not in ROLES:
@@ -264,13 +284,15 @@ def _pick(sheet: Sheet, role: str, tiers: Iterable[str], free: Sequence[str]) ->
         if not same and role == "batch_size":
             said = [column for column in free if "batch" in names[column].split("_")]
             same = [column for column in said if _unit_of(column) and not is_part(column)]
+        if not same and role == "steps":
+            same = [column for column in free if names[column].startswith("steps_to_")]
         if not same and role == "target":
             same = [column for column in free if re.match(r"target_|.*_target$", names[column])]
         if len(same) > 1 and role in ONE_MEANING:
             first, second = (sheet.frame[column] for column in same[:2])
             if not first.reset_index(drop=True).equals(second.reset_index(drop=True)):
                 what = f"columns {same[0]!r} and {same[1]!r} may both be {role.replace('_', ' ')}"
-                raise UserError(sheet.name, what, f"choose one: --columns {role}={same[0]}")
+                raise UserError(sheet.name, what, f"choose one: {option(role, same[0])}")
         if same:
             return same[0]
     return None

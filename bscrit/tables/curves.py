@@ -13,7 +13,7 @@ from bscrit.curve import Curve, Floats
 from bscrit.errors import UserError
 from bscrit.goal import Direction, Goal
 from bscrit.position import examples_at_one_size
-from bscrit.tables.columns import Columns, choose_metric, direction_of
+from bscrit.tables.columns import Columns, choose_metric, direction_of, option
 from bscrit.tables.crossing_rows import check_rates, left_out, read_status
 from bscrit.tables.numerals import Flags
 from bscrit.tables.row_fields import Codes, RowFields, read_fields
@@ -97,7 +97,9 @@ def refuse_unknown_metric(sheet: Sheet, columns: Columns) -> None:
         what = (
             f"holds curves, but no column is known as their metric; found: {', '.join(sheet.frame.columns)}"
         )
-        raise UserError(sheet.name, what, f"say which one: --columns loss={free[0]} (or accuracy={free[0]})")
+        raise UserError(
+            sheet.name, what, f"say which one: {option('loss', free[0])} (or {option('accuracy', free[0])})"
+        )
 
 
 def read_runs(sheet: Sheet, columns: Columns, direction: Direction | None) -> Runs:
@@ -110,7 +112,7 @@ def read_runs(sheet: Sheet, columns: Columns, direction: Direction | None) -> Ru
     metric, name, notes = choose_metric(sheet, columns)
     better = direction or direction_of(name)
     if better is None:
-        remedy = f"say so: --direction down (or up), or --columns loss={metric} (or accuracy={metric})"
+        remedy = f"say so: --direction down (or up), or {option('loss', metric)}"
         raise UserError(
             sheet.name, f"doesn't say whether {metric!r} gets better downwards or upwards", remedy
         )

@@ -1,14 +1,16 @@
 """Any source -> a sheet.
 
 A file is recognised by what it holds, not by its name: separated cells (separated.py), JSON (json_objects.py) or
-Parquet. A data frame is taken as it is.
+Parquet; gzip is undone first. A data frame is taken as it is.
 """
 
 from __future__ import annotations
 
 import codecs
+import gzip
 import io
 import sys
+import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,10 +25,10 @@ if TYPE_CHECKING:
 
 LONGEST = 200  # characters of a path that an error shows
 _SAMPLE = 1 << 16
+_LARGEST = 1 << 31  # bytes that a compressed table may hold
 _SIGNATURES = {
     b"PK\x03\x04": ("is a workbook or a zip archive", "save the sheet as CSV"),
     b"\xd0\xcf\x11\xe0": ("is a workbook", "save the sheet as CSV"),
-    b"\x1f\x8b": ("is compressed", "decompress it first, with gunzip"),
     b"SQLite format 3": ("is a database", "export the table as CSV"),
 }
 _PICKLE = "loading a pickle can run code, so none is loaded: save the table as CSV or Parquet"
@@ -77,12 +79,25 @@ def _read(source: Path | str) -> bytes:
         except (OSError, ValueError) as error:
             what = getattr(error, "strerror", None) or str(error)
             raise UserError(f"{str(source)[:LONGEST]}", what, "check the path") from None
+    if data.startswith(b"\x1f\x8b"):
+        data = _decompressed(str(source), data)
     if not data.strip():
         raise UserError(str(source), "is empty", EMPTY)
     for signature, (what, remedy) in _SIGNATURES.items():
         if data.startswith(signature):
             raise UserError(str(source), what, remedy)
     return data
+
+
+def _decompressed(name: str, data: bytes) -> bytes:
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
+            whole = stream.read(_LARGEST + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(name, f"is a damaged gzip file ({first_line(error)})", "compress it again") from None
+    if len(whole) > _LARGEST:
+        raise UserError(name, "holds more than 2 GiB when decompressed", "split the table")
+    return whole
 
 
 def _decode(name: str, data: bytes) -> tuple[str, str]:

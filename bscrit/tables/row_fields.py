@@ -6,6 +6,7 @@ stand in for examples where there is nothing else: B_crit does not depend on the
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -153,8 +154,8 @@ def check_pooling(sheet: Sheet, columns: Columns) -> tuple[str, ...]:
             continue
         if confounds:
             what = f"{column!r} has {len(values)} values ({', '.join(values[:4])}), which need a fit each"
-            raise UserError(sheet.name, what, f"--by {','.join([*columns.by, column])}")
-        notes.append(f"rows with different {column!r} are pooled; --by {column} separates them")
+            raise UserError(sheet.name, what, f"--by {shlex.quote(','.join([*columns.by, column]))}")
+        notes.append(f"rows with different {column!r} are pooled; --by {shlex.quote(column)} separates them")
     return tuple(notes)
 
 

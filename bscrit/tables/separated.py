@@ -32,7 +32,8 @@ def read_cells(name: str, text: str) -> Sheet:
     """
     import pandas as pd
 
-    data = text.encode()
+    plain = _without_markdown(text)
+    data = (plain or text).encode()
     layout = _survey(name, data)
     frame = _parse(name, data, layout)
     frame.index = pd.Index(layout.lines, dtype="int64")
@@ -42,6 +43,9 @@ def read_cells(name: str, text: str) -> Sheet:
         return _parse(name, data, layout, typed=False)[list(columns)].set_axis(frame.index)[filled]
 
     notes = [] if layout.separator in ", " else [f"cells are separated by {SEPARATORS[layout.separator]}"]
+    notes = ["read as a Markdown table"] if plain else notes
+    again = ", ".join(map(str, layout.repeated[:3])) + " and others" * (len(layout.repeated) > 3)
+    notes += [f"left out lines that repeat the header ({again})"] if layout.repeated else []
     notes += [f"left out {layout.titles} lines of title above the header"] if layout.titles else []
     notes += [f"left out line {layout.torn}, which is torn"] if layout.torn else []
     return Sheet(name, frame[filled], tuple(notes), separator=layout.separator, blanks=True, spelled=spelled)
@@ -59,6 +63,7 @@ class _Layout:
         plain: whether every line after the header is a whole row or blank.
         torn: the line of an unfinished last row, 0 where there is none.
         titles: number of lines above the header that hold a title.
+        repeated: line numbers at which the header stands again.
     """
 
     separator: str
@@ -68,6 +73,7 @@ class _Layout:
     plain: bool
     torn: int
     titles: int
+    repeated: list[int]
 
 
 def _survey(name: str, data: bytes) -> _Layout:
@@ -91,7 +97,14 @@ def _survey(name: str, data: bytes) -> _Layout:
     named = max((index + 1 for index, cell in enumerate(header) if cell.strip()), default=0)
 
     comments, padded, torn, before, cells = lines.commented, False, 0, lines.number, header
+    known, repeated = {column for column in columns if not _is_number(column)}, list[int]()
     for cells in rows:
+        if not known.isdisjoint(cells) and (again := _repeats(cells, columns, known)) is not None:
+            if not again:
+                what = f"begins another table, with the columns {', '.join(cells)[:60]}"
+                raise UserError(f"{name}, line {lines.number}", what, "put each table in a file of its own")
+            repeated.append(before := lines.number)
+            continue
         if len(cells) != len(columns):
             padded = True
             if len(cells) < named or any(cell.strip() for cell in cells[len(columns) :]):
@@ -104,7 +117,37 @@ def _survey(name: str, data: bytes) -> _Layout:
     if data.count(b'"') % 2 and _spans(cells):
         raise _uneven(f"{name}, line {line_numbers[-1] if line_numbers else start}", cells, len(columns))
     plain = not padded and not torn and comments == lines.commented
-    return _Layout(separator, columns, start, line_numbers, plain, torn, titles)
+    return _Layout(separator, columns, start, line_numbers, plain, torn, titles, repeated)
+
+
+def _repeats(cells: Sequence[str], columns: Sequence[str], known: set[str]) -> bool | None:
+    """Whether a row is the header again; False where it is another header, None where it holds values."""
+    names = [cell.strip() for cell in cells]
+    while names and not names[-1]:
+        names.pop()
+    if names == [column for column in columns if not column.startswith("unnamed ")]:
+        return True
+    shared = len(known.intersection(names))
+    return False if shared > 1 and not any(map(_is_number, names)) else None
+
+
+def _without_markdown(text: str) -> str:
+    """A Markdown table without outer bars and rule, its text around it blank; "" where the text is none.
+
+    Lines keep their numbers.
+    """
+    lines = re.split(r"\r\n|\r|\n", text)
+    rules = [index for index, line in enumerate(lines[: 2 * SAMPLE]) if "-" in line and _RULE.fullmatch(line)]
+    if not rules or rules[0] == 0 or "|" not in lines[rules[0] - 1]:
+        return ""
+    rows = [line.strip().replace("**", "").replace("`", "") if "|" in line else "" for line in lines]
+    for index in range(len(rows)):
+        if index < rules[0] - 1 or _RULE.fullmatch(lines[index]):
+            rows[index] = ""
+    return "\n".join(row.removeprefix("|").removesuffix("|") for row in rows)
+
+
+_RULE = re.compile(r"\s*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)+\|?\s*|\s*\|\s*:?-+:?\s*\|\s*")
 
 
 def _uneven(where: str, cells: Sequence[str], columns: int) -> UserError:
@@ -190,7 +233,9 @@ def _parse(name: str, data: bytes, layout: _Layout, typed: bool = True) -> pd.Da
                     header=None,
                     names=layout.columns,
                     index_col=False,
-                    skiprows=layout.start,
+                    skiprows=[*range(layout.start), *(line - 1 for line in layout.repeated)]
+                    if layout.repeated
+                    else layout.start,
                     dtype=None if typed else str,
                     keep_default_na=False,
                     na_values=[""],
@@ -204,7 +249,8 @@ def _parse(name: str, data: bytes, layout: _Layout, typed: bool = True) -> pd.Da
     while lines.number < layout.start:
         next(lines)
     width = len(layout.columns)
-    rows = islice(_rows(name, lines, layout.separator), len(layout.lines))
+    every = (row for row in _rows(name, lines, layout.separator) if lines.number not in layout.repeated)
+    rows = islice(every, len(layout.lines))
     cells = [(row + [""] * width)[:width] for row in rows]
     frame = pd.DataFrame(cells, columns=layout.columns, dtype="str")
     return frame.mask(frame == "")

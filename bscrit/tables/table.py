@@ -19,7 +19,7 @@ import numpy as np
 from bscrit.crossing import Crossing, CrossingTable
 from bscrit.errors import UserError
 from bscrit.goal import Direction
-from bscrit.tables.columns import Columns, direction_of, is_part, recognise, require, tidy, words
+from bscrit.tables.columns import Columns, direction_of, is_part, option, recognise, require, tidy, words
 from bscrit.tables.crossing_rows import crossings_of_rows, left_out
 from bscrit.tables.curve_crossings import crossings_of_runs, no_targets
 from bscrit.tables.curves import CROSSED, are_curves, read_runs, refuse_unknown_metric
@@ -149,7 +149,9 @@ def _refuse_endings(sheet: Sheet, roles: Columns, columns: Mapping[str, str]) ->
             spread = f"{metric} from {ends.min():.4g} to {ends.max():.4g}"
             what = f"says where runs ended, with {spread}, not when they met a target"
             steps = roles.of.get("steps", "NAME")
-            remedy = f"export the history of the runs; if they all ended at a target: --columns steps={steps}"
+            remedy = (
+                f"export the history of the runs; if they all ended at a target: {option('steps', steps)}"
+            )
             raise UserError(sheet.name, what, remedy)
 
 

@@ -185,7 +185,7 @@ def test_wrong_tables(kind: str, tmp_path: Path) -> None:
         ("a.csv", b"", "is empty"),
         ("a.csv", bytes(range(256)), "is a binary file"),
         ("a.csv", b"PK\x03\x04rest", "is a workbook or a zip archive"),
-        ("a.csv", b"\x1f\x8brest", "is compressed"),
+        ("a.csv", b"\x1f\x8brest", "is a damaged gzip file"),
         ("a.csv", b"SQLite format 3\0", "is a database"),
         ("a.parquet", b"PAR1 but not really PAR1", "is a damaged Parquet file"),
         ("a.pkl", pickle.dumps({"batch_size": [64]}), ".pkl files are not read"),

@@ -1,0 +1,113 @@
+"""Tables as people paste, append and compress them: repeated headers, Markdown, gzip, blank groups, units."""
+
+from __future__ import annotations
+
+import gzip
+import shlex
+from pathlib import Path
+
+import pytest
+
+from bscrit.crossing import CrossingTable
+from bscrit.errors import UserError
+from bscrit.tables.table import read_table
+
+SIZES = (8, 16, 32, 64, 128, 256, 512, 1024)
+STEPS = {size: 400 + 51200 // size for size in SIZES}  # B_crit is 128, S_min is 400
+ROWS = [f"{size},{steps}" for size, steps in STEPS.items()]
+CURVES = {size: [f"{size},{step},{5 - 2 * step / 800:.4f}" for step in range(20, 1001, 20)] for size in SIZES}
+
+
+def read(folder: Path, content: str | bytes, name: str = "runs.csv", **options: object) -> CrossingTable:
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return read_table(path, **options)  # type: ignore[arg-type]
+
+
+def refused(folder: Path, content: str, **options: object) -> UserError:
+    with pytest.raises(UserError) as caught:
+        read(folder, content, **options)
+    return caught.value
+
+
+def steps(table: CrossingTable) -> dict[float, float]:
+    return {crossing.batch_size: crossing.steps for crossing in table.crossings}
+
+
+def test_a_header_that_stands_again_is_left_out_with_a_note(tmp_path: Path) -> None:
+    header = "batch_size,step,val_loss"
+    whole = "\n".join([header, *(row for rows in CURVES.values() for row in rows)]) + "\n"
+    appended = "\n".join(row for rows in CURVES.values() for row in [header, *rows]) + "\n"
+    table = read(tmp_path, appended, targets=[3.0])
+    assert steps(table) == steps(read(tmp_path, whole, targets=[3.0]))
+    assert "left out lines that repeat the header (52, 103, 154 and others)" in table.notes
+    assert table.crossings[1].where.endswith("line 92")
+
+
+def test_a_header_that_stands_again_among_ragged_rows(tmp_path: Path) -> None:
+    table = read(tmp_path, "batch_size,steps,\n8,6800\nbatch_size,steps,\n# again\n16,3600\n")
+    assert steps(table) == {8: 6800, 16: 3600}
+    assert table.crossings[1].where.endswith("line 5")
+
+
+def test_a_header_of_another_table_has_an_error_of_its_own(tmp_path: Path) -> None:
+    error = refused(tmp_path, "batch_size,step,loss\n8,10,4\nbatch_size,loss,step\n16,4,10\n", targets=[4])
+    assert "line 3: begins another table, with the columns batch_size, loss, step" in str(error)
+
+
+MARKDOWN = "\n".join(
+    ["| batch size | steps to 3.28 |", "|---:|:---|", *(f"| {b} | {s:,} |" for b, s in STEPS.items())]
+)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        MARKDOWN + "\n",
+        f"## Results\n\nAll of them:\n\n{MARKDOWN}\n\nThe rest | later.\n".replace(
+            "The rest | later.", "Later."
+        ),
+        MARKDOWN.replace("| 8 |", "| **8** |").replace("\n", "\r\n"),
+        MARKDOWN.replace("| batch", "batch").replace("3.28 |", "3.28").replace("|---:|:---|", "---|---"),
+    ],
+)
+def test_a_markdown_table(tmp_path: Path, content: str) -> None:
+    table = read(tmp_path, content, "table.md")
+    assert steps(table) == STEPS
+    assert table.notes[0] == "read as a Markdown table"
+    first = (
+        content.replace("\r\n", "\n").split("\n").index(next(r for r in content.splitlines() if "6,800" in r))
+    )
+    assert table.crossings[0].where.endswith(f"line {first + 1}")
+
+
+def test_a_compressed_table(tmp_path: Path) -> None:
+    content = "\n".join(["batch_size,steps", *ROWS]).encode()
+    assert steps(read(tmp_path, gzip.compress(content), "runs.csv.gz")) == STEPS
+    with pytest.raises(UserError, match="is a damaged gzip file"):
+        read(tmp_path, gzip.compress(content)[:-9], "runs.csv.gz")
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "pasted"),
+    [
+        ("bs,my steps\n8,1\n", {}, ["--columns", "steps=my steps"]),
+        (
+            "bs,step,wer clean,cer\n8,1,.5,.4\n8,2,.4,.3\n",
+            {"targets": [0.2]},
+            ["--columns", "metric=wer clean"],
+        ),
+        ("bs,steps,lr a,model name\n8,2,1,a\n8,2,1,b\n16,2,1,a\n16,2,1,b\n", {}, ["--by", "model name"]),
+    ],
+)
+def test_a_hint_can_be_pasted_into_a_shell(
+    tmp_path: Path, content: str, options: dict[str, object], pasted: list[str]
+) -> None:
+    hint = refused(tmp_path, content, **options).remedy
+    assert shlex.split(hint)[-2:] == pasted
+
+
+@pytest.mark.parametrize("column", ["stderr_delta_loss", "num_gpus", "sample_id", "hours seen"])
+def test_a_column_that_shares_no_word_with_the_role_is_no_guess(tmp_path: Path, column: str) -> None:
+    error = refused(tmp_path, f"batch_size,{column}\n8,1\n")
+    assert error.remedy == "say which one it is: --columns steps=NAME"
