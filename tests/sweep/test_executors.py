@@ -111,6 +111,19 @@ def test_one_that_cannot_be_imported_is_a_sentence(tmp_path):
         drive(spec, tmp_path / "out", Silent())
 
 
+def test_it_begins_without_the_requests_of_an_earlier_sweep(monkeypatch, tmp_path):
+    """One of its workers might take them."""
+    requests = ResultsPaths(tmp_path).requests
+    requests.mkdir()
+    (requests / "0123456789ab.json").write_text("")
+    left = []
+    offer(monkeypatch, tmp_path, mock=lambda _: left.extend(requests.iterdir()) or InProcess())
+    with executor_of(on(small_spec(), "mock"), tmp_path):
+        assert left == []
+        assert requests.is_dir()
+    assert not requests.exists()
+
+
 def test_a_file_where_requests_should_lie_is_a_sentence(tmp_path):
     ResultsPaths(tmp_path).requests.write_text("")
     with (
