@@ -19,6 +19,7 @@ from bscrit.fit.noise.compare import in_order
 from bscrit.fit.noise.frozen import frozen_scales
 from bscrit.fit.noise.windows import Runs, Window, windows
 from bscrit.fit.result import Attempt, Fit, NoiseAlong, NoisePoint, SweepRuns, TunedRun
+from bscrit.goal import LOSS
 from bscrit.noise import samples_of
 from bscrit.rate_law import BestRate, RateEstimate, RateLaw, fit_law
 from bscrit.record import Record
@@ -56,9 +57,10 @@ def by_batch_size(records: Iterable[Record]) -> Mapping[float, Sequence[Record]]
 
 def targets(fits: Sequence[Fit], records: Sequence[Record]) -> list[float]:
     """Targets of the fits, or those that the runs were given; easiest first."""
-    fitted = [fit.target for fit in fits if fit.target is not None]
-    asked = {target: record.trial.goal for record in records for target in record.order.targets}
-    return list(dict.fromkeys(fitted)) or sorted(asked, key=lambda t: asked[t].falls(t), reverse=True)
+    fitted = {fit.target for fit in fits if fit.target is not None}
+    goal = records[0].trial.goal if records else LOSS
+    ordered = {target for record in records for target in record.order.targets}
+    return sorted(fitted or ordered, key=goal.falls, reverse=True)
 
 
 def winners(records: Sequence[Record]) -> list[Record]:
