@@ -143,6 +143,6 @@ def test_neither_pyplot_nor_torch_nor_a_display_is_needed(tmp_path: Path) -> Non
         "draw(report, Path(sys.argv[2]), ('svg', 'pdf'), ['curves'])\n"
         "print({'matplotlib.pyplot', 'torch', 'pandas', 'tkinter'} & set(sys.modules) or 'none')\n"
     )
-    arguments = [sys.executable, "-c", program, str(Path(__file__).parent), str(tmp_path)]
+    arguments = [sys.executable, "-c", program, str(Path(__file__).parents[1]), str(tmp_path)]
     done = subprocess.run(arguments, capture_output=True, text=True, env={"MPLBACKEND": "tkagg"}, check=True)
     assert done.stdout.strip() == "none"
