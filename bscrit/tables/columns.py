@@ -37,12 +37,28 @@ ROLES: Mapping[str, tuple[str, ...]] = {
         "tokens n_tokens num_tokens tokens_seen consumed_tokens images images_seen frames frames_seen",
     ),
     "epochs": ("epochs_to_target", "epochs epoch"),
-    "lr": ("lr learning_rate", "lr_selected base_lr peak_lr max_lr init_lr initial_lr eta"),
+    "lr": (
+        "lr learning_rate",
+        "lr_selected base_lr peak_lr max_lr init_lr initial_lr eta",
+        "learning_rate_init initial_learning_rate",
+        "step_size alpha",
+    ),
     "seed": ("seed random_seed rng_seed", "seed_index replicate repeat"),
     "run": ("run run_id run_name run_uuid", "name id trial trial_id experiment"),
-    "censored": ("censored is_censored",),
-    "reached": ("reached converged reached_target target_reached reached_goal",),
-    "status": ("status", "state outcome"),
+    "censored": (
+        "censored is_censored",
+        "timed_out timedout timeout truncated dnf did_not_converge did_not_finish not_reached unreached",
+    ),
+    "reached": (
+        "reached converged reached_target target_reached reached_goal",
+        "success succeeded successful solved is_reached is_converged is_solved goal_reached crossed"
+        " hit_target target_hit hit_goal goal_hit met_target target_met",
+    ),
+    "status": (
+        "status",
+        "state outcome",
+        "exit_reason stop_reason stopping_reason end_reason termination_reason result",
+    ),
     "workload": ("workload", "benchmark task problem"),
     "unit": ("unit", "units batch_unit batch_size_unit"),
     "low": ("low",),
@@ -80,6 +96,15 @@ UP = words(
     "acc accuracy top1 top5 auc auroc bleu rouge f1 reward return score map miou iou dice precision recall"
 )
 DOWN = words("loss nll perplexity ppl error err wer cer mse mae rmse xent bpc bpb cost regret fid")
+NO_RATE = words("min final end last decay decayed weight warmup")
+MOST_TRUTHS = 8
+TRUTHS = (
+    ("true", "false"),
+    ("yes", "no"),
+    ("y", "n"),
+    ("t", "f"),
+    ("1", "0", "1.0", "0.0"),
+)
 UNSAID = words("metric value")
 APART = words("std stderr sem var min max scale weight time grad norm best")
 HELD_OUT = words("val valid validation eval evaluation test dev heldout")
@@ -120,6 +145,7 @@ def tidy(name: str) -> str:
     """A column's name in lower case with underscores, without the prefix of a tracker."""
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.strip())
     name = re.sub(r"^(?:config|params?|summary|metrics|hparams|args)[./]", "", name)
+    name = re.sub(r"^(?:params|user_attrs|system_attrs)_", "", name)
     name = re.sub(r"[^a-z0-9%]+", "_", name.lower())
     return name if name in ("_step",) else name.strip("_")
 
@@ -284,10 +310,18 @@ def _pick(sheet: Sheet, role: str, tiers: Iterable[str], free: Sequence[str]) ->
         if not same and role == "batch_size":
             said = [column for column in free if "batch" in names[column].split("_")]
             same = [column for column in said if _unit_of(column) and not is_part(column)]
+        if not same and role == "lr":
+            same = [column for column in free if _is_rate(names[column])]
         if not same and role == "steps":
             same = [column for column in free if names[column].startswith("steps_to_")]
         if not same and role == "target":
             same = [column for column in free if re.match(r"target_|.*_target$", names[column])]
+        if tier != next(iter(tiers)) and role in ("censored", "reached"):
+            same = [column for column in same if is_truth(sheet, column)]
+        if role == "status":
+            same = [column for column in same if sheet.frame[column].dtype.kind not in "iufb"]
+        if role == "target":
+            same = [column for column in same if not is_truth(sheet, column)]
         if len(same) > 1 and role in ONE_MEANING:
             first, second = (sheet.frame[column] for column in same[:2])
             if not first.reset_index(drop=True).equals(second.reset_index(drop=True)):
@@ -296,6 +330,21 @@ def _pick(sheet: Sheet, role: str, tiers: Iterable[str], free: Sequence[str]) ->
         if same:
             return same[0]
     return None
+
+
+def _is_rate(name: str) -> bool:
+    """Whether a name ends in lr or learning_rate, or is lr of an optimizer, as "lr-AdamW" in its tidy form."""
+    of_optimizer = re.match(
+        r"lr_(?:adam|sgd|lamb|lars|lion|muon|rmsprop|adagrad|adafactor|shampoo|soap)", name
+    )
+    ends = re.search(r"(?:^|_)(?:lr|learning_rate)$", name)
+    return bool(of_optimizer or ends) and not set(name.split("_")) & NO_RATE
+
+
+def is_truth(sheet: Sheet, column: str) -> bool:
+    """Whether a column holds both truth values and nothing else."""
+    texts = {str(value).strip().lower() for value in sheet.frame[column].dropna().unique()[:MOST_TRUTHS]}
+    return any(texts and texts <= set(pair) for pair in TRUTHS) and not texts <= {"1", "1.0"}
 
 
 def _unit_of(column: str) -> str:

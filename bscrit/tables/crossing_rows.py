@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bscrit.crossing import Crossing, CrossingTable, Setting
 from bscrit.curve import Floats
-from bscrit.errors import UserError, nearest
+from bscrit.errors import UserError
 from bscrit.tables.columns import Columns
 from bscrit.tables.numerals import Flags, parse_number, read_flags
 from bscrit.tables.row_fields import RowFields, labels, read_fields
@@ -19,12 +19,15 @@ from bscrit.tables.sheet import Sheet
 from bscrit.words import counted
 
 STATUS = {
-    "reached": "reached finished completed complete done success succeeded converged ok pass passed met",
-    "exhausted": "exhausted budget max_steps timeout censored unreached not_reached not_converged dnf",
-    "stopped": "stopped pruned early_stopped cancelled canceled",
+    "reached": "reached finished completed complete done success succeeded converged ok pass passed met terminated"
+    " target goal target_reached goal_reached",
+    "exhausted": "exhausted budget max_steps timeout censored unreached not_reached not_converged dnf timed_out"
+    " walltime wall_time time_limit deadline max_epochs max_iterations max_time truncated out_of_time",
+    "stopped": "stopped pruned early_stopped early_stopping cancelled canceled",
     "diverged": "diverged divergence nan inf exploded unstable",
-    "failed": "failed error crashed killed oom preempted lost",
-    "running": "running pending queued scheduled unfinished",
+    "failed": "fail failed error errored crashed killed oom out_of_memory preempted node_fail boot_fail revoked lost",
+    "running": "running pending queued scheduled unfinished waiting paused suspended preempting requeued resizing"
+    " completing configuring",
 }
 
 
@@ -44,13 +47,15 @@ def crossings_of_rows(sheet: Sheet, columns: Columns, targets: Sequence[float] |
     status = read_status(sheet, columns)
     diverged = status == "diverged"
     unusable = np.isin(status, ["failed", "running"])
-    uncounted = ~np.isfinite(fields.steps) & ~diverged & ~unusable
+    unknown = status == "unknown"
+    uncounted = ~np.isfinite(fields.steps) & ~diverged & ~unusable & ~unknown
     endless = np.isinf(target)
-    keep = ~(diverged | unusable | uncounted | endless)
+    keep = ~(diverged | unusable | unknown | uncounted | endless)
     notes = [
         *notes,
         *fields.notes,
         *left_out(sheet, unusable, "failed or still running"),
+        *unknown_states(sheet, columns, status),
         *left_out(sheet, uncounted, "no count of steps"),
         *left_out(sheet, endless, "an infinite target"),
     ]
@@ -87,15 +92,22 @@ def crossings_of_rows(sheet: Sheet, columns: Columns, targets: Sequence[float] |
 
 
 def read_status(sheet: Sheet, columns: Columns) -> NDArray[np.object_]:
-    """One of the statuses of a trial per row, "" where the source does not say."""
+    """One of the statuses of a trial per row, "" where the source does not say, "unknown" for another word."""
     words = labels(sheet, columns.of.get("status"))
     meaning = {word: status for status, known in STATUS.items() for word in known.split()} | {"": ""}
     normalised = {word: re.sub(r"[\s_-]+", "_", str(word).strip().lower()) for word in set(words)}
-    for word, tidied in normalised.items():
-        if tidied not in meaning:
-            where = sheet.where(int(np.flatnonzero(words == word)[0]))
-            raise UserError(where, f"{columns.of['status']} is {word!r}", nearest(tidied, STATUS))
-    return np.array([meaning[normalised[word]] for word in words], dtype=object)
+    tidied = {word: re.sub(r"^trialstate\.|_by_\w+$|\+$", "", name) for word, name in normalised.items()}
+    return np.array([meaning.get(tidied[word], "unknown") for word in words], dtype=object)
+
+
+def unknown_states(sheet: Sheet, columns: Columns, status: NDArray[np.object_]) -> list[str]:
+    """A note on rows that are left out because nobody knows what their status means."""
+    rows = status == "unknown"
+    if not rows.any():
+        return []
+    name = columns.of["status"]
+    found = ", ".join(map(repr, list(dict.fromkeys(labels(sheet, name)[rows]))[:4]))
+    return left_out(sheet, rows, f"{name} is {found}, not one of {', '.join(STATUS)}")
 
 
 def settings(fields: RowFields, rows: Flags) -> tuple[Setting, ...]:

@@ -14,7 +14,7 @@ from bscrit.errors import UserError
 from bscrit.goal import Direction, Goal
 from bscrit.position import examples_at_one_size
 from bscrit.tables.columns import Columns, choose_metric, direction_of, option
-from bscrit.tables.crossing_rows import check_rates, left_out, read_status
+from bscrit.tables.crossing_rows import check_rates, left_out, read_status, unknown_states
 from bscrit.tables.numerals import Flags
 from bscrit.tables.row_fields import Codes, RowFields, read_fields
 from bscrit.tables.sheet import Sheet
@@ -120,8 +120,8 @@ def read_runs(sheet: Sheet, columns: Columns, direction: Direction | None) -> Ru
     fields = read_fields(sheet, columns, [metric], first_step=0)
     status = read_status(sheet, columns)
     values = fields.numbers[metric]
-    failed = status == "failed"
-    logged = ~failed & ~values.empty & np.isfinite(fields.steps) & np.isfinite(fields.batch_size)
+    failed, unknown = status == "failed", status == "unknown"
+    logged = ~failed & ~unknown & ~values.empty & np.isfinite(fields.steps) & np.isfinite(fields.batch_size)
     lr, rate_notes = _rates(fields, np.flatnonzero(logged))
     check_rates(sheet, columns, np.where(logged, lr, np.nan))
 
@@ -136,6 +136,7 @@ def read_runs(sheet: Sheet, columns: Columns, direction: Direction | None) -> Ru
     pieces = [piece[~repeated[piece]] for piece in pieces]
     runs = tuple(_run(fields, lr, goal, values.values, status, piece) for piece in pieces)
     notes = (*notes, *fields.notes, *rate_notes, *left_out(sheet, failed, "of runs that failed"))
+    notes += tuple(unknown_states(sheet, columns, status))
     if repeated.any():
         where = sheet.where(int(np.flatnonzero(repeated)[0]))
         notes += (f"{int(repeated.sum())} steps are logged twice, the later value holds (first: {where})",)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bscrit.crossing import Group
 from bscrit.curve import Floats
 from bscrit.errors import UserError
-from bscrit.tables.columns import UNITS, Columns, tidy, words
+from bscrit.tables.columns import APART, ROLES, UNITS, Columns, is_truth, option, tidy, words
 from bscrit.tables.numerals import Flags, Numbers, distinct, read_numbers
 from bscrit.tables.sheet import Sheet
 
@@ -156,6 +156,38 @@ def check_pooling(sheet: Sheet, columns: Columns) -> tuple[str, ...]:
             what = f"{column!r} has {len(values)} values ({', '.join(values[:4])}), which need a fit each"
             raise UserError(sheet.name, what, f"--by {shlex.quote(','.join([*columns.by, column]))}")
         notes.append(f"rows with different {column!r} are pooled; --by {shlex.quote(column)} separates them")
+    return tuple(notes)
+
+
+def unrecognised(sheet: Sheet, columns: Columns) -> tuple[str, ...]:
+    """Notes on columns of a table of crossings that have no role and may decide the answer.
+
+    They hold truth values, or numbers that differ within a batch size and come back at others, as settings do.
+    """
+    import pandas as pd
+
+    notes = []
+    used = {*columns.of.values(), *columns.by, *columns.metrics}
+    size = labels(sheet, columns.of["batch_size"])
+    counts = {alias for tiers in ROLES.values() for tier in tiers for alias in tier.split()}
+    for column in [column for column in sheet.frame.columns if column not in used]:
+        name = tidy(column)
+        if not {"reached", "censored", "status"} & set(columns.of) and is_truth(sheet, column):
+            named = option("reached", column)
+            notes.append(
+                f"{column!r} holds truth values and is not used; {named} if it means that a run arrived"
+            )
+            continue
+        if sheet.frame[column].dtype.kind not in "iuf" or name in counts or set(name.split("_")) & APART:
+            continue
+        pairs = pd.DataFrame({"size": size, "value": labels(sheet, column)}).drop_duplicates()
+        pairs = pairs[pairs["value"] != ""]
+        again = pairs.groupby("value").size() >= 2
+        if again.sum() >= 2 and len(again) <= MOST_VALUES and pairs["size"].duplicated().any():
+            notes.append(
+                f"rows with different {column!r} are pooled; --by {shlex.quote(column)} separates them,"
+                f" {option('lr', column)} if it is the learning rate"
+            )
     return tuple(notes)
 
 

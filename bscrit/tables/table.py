@@ -26,7 +26,7 @@ from bscrit.tables.curves import CROSSED, are_curves, read_runs, refuse_unknown_
 from bscrit.tables.formats import open_sheet
 from bscrit.tables.numerals import parse_number
 from bscrit.tables.options import as_columns, as_direction, as_names, as_targets
-from bscrit.tables.row_fields import check_pooling, labels
+from bscrit.tables.row_fields import check_pooling, labels, unrecognised
 from bscrit.tables.sheet import Sheet, join
 from bscrit.tables.tracker_exports import long_form
 from bscrit.words import sizes
@@ -88,6 +88,7 @@ def read_table(
     else:
         refuse_unknown_metric(sheet, roles)
         _refuse_endings(sheet, roles, columns)
+        cautions += unrecognised(sheet, roles)
         held = crossings_of_rows(sheet, roles, targets)
         cautions += _budgets(roles, held.crossings)
     if not held.crossings:
@@ -145,7 +146,10 @@ def _refuse_endings(sheet: Sheet, roles: Columns, columns: Mapping[str, str]) ->
             continue
         ends = sheet.frame[metric].to_numpy(float, na_value=np.nan)
         ends = ends[np.isfinite(ends)]
-        if len(ends) and np.ptp(ends) > SPREAD * abs(np.median(ends)):
+        if not len(ends):
+            continue
+        differ = np.ptp(ends)
+        if differ > SPREAD * abs(np.median(ends)) or (differ > 0 and _one_budget(sheet, roles)):
             spread = f"{metric} from {ends.min():.4g} to {ends.max():.4g}"
             what = f"says where runs ended, with {spread}, not when they met a target"
             steps = roles.of.get("steps", "NAME")
@@ -153,6 +157,19 @@ def _refuse_endings(sheet: Sheet, roles: Columns, columns: Mapping[str, str]) ->
                 f"export the history of the runs; if they all ended at a target: {option('steps', steps)}"
             )
             raise UserError(sheet.name, what, remedy)
+
+
+def _one_budget(sheet: Sheet, roles: Columns) -> bool:
+    """Whether every run of three batch sizes or more took the same examples, to within one step."""
+    if "steps" not in roles.of:
+        return False
+    columns = [labels(sheet, roles.of[role]) for role in ("batch_size", "steps")]
+    pairs = [(parse_number(size), parse_number(steps)) for size, steps in zip(*columns, strict=True)]
+    known = np.array([(size, steps) for size, steps in pairs if size and steps and steps > 1], float)
+    if len(known) < 3 or len(np.unique(known[:, 0])) < 3:
+        return False
+    size, examples = known[:, 0], known[:, 0] * known[:, 1]
+    return bool((np.abs(examples - examples.max()) <= size + 1e-9 * examples).all())
 
 
 def _parts_of_batches(sheet: Sheet, columns: Columns) -> list[str]:
@@ -187,7 +204,11 @@ def _budgets(columns: Columns, crossings: Sequence[Crossing]) -> list[str]:
         for noun in ("steps", "examples"):
             counts = np.array([getattr(crossing, noun) for crossing in members])
             most = counts.max()
-            at = [members[i].batch_size for i in np.flatnonzero(np.isclose(counts, most, rtol=1e-9, atol=0))]
+            rounded = np.array([crossing.batch_size if noun == "examples" else 0.0 for crossing in members])
+            rounded = np.where(counts > COARSE * rounded, rounded, 0.0)  # of whole steps, less than one
+            at = [
+                members[i].batch_size for i in np.flatnonzero(most - counts <= 0.999 * rounded + 1e-9 * most)
+            ]
             if len(set(at)) > 1 and most >= COARSE:
                 return [
                     f"{noun} are exactly {most:.10g} at batch size {sizes(sorted(set(at)))}: if that is a"

@@ -111,3 +111,105 @@ def test_a_hint_can_be_pasted_into_a_shell(
 def test_a_column_that_shares_no_word_with_the_role_is_no_guess(tmp_path: Path, column: str) -> None:
     error = refused(tmp_path, f"batch_size,{column}\n8,1\n")
     assert error.remedy == "say which one it is: --columns steps=NAME"
+
+
+RATES = [(size, lr) for size in (8, 16, 32) for lr in (0.1, 0.2)]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "params_lr",
+        "optimizer.lr",
+        "optim/lr",
+        "lr-AdamW",
+        "config.optimizer.lr",
+        "train/learning_rate",
+        "learning_rate_init",
+        "initial_learning_rate",
+        "step_size",
+        "hp_lr",
+        "train_lr",
+        "alpha",
+    ],
+)
+def test_a_learning_rate_in_a_column_of_another_name(tmp_path: Path, name: str) -> None:
+    table = read(tmp_path, "\n".join([f"batch_size,{name},steps", *(f"{b},{lr},100" for b, lr in RATES)]))
+    assert [(crossing.batch_size, crossing.lr) for crossing in table.crossings] == RATES
+
+
+def test_two_learning_rates_are_asked_about(tmp_path: Path) -> None:
+    error = refused(tmp_path, "batch_size,encoder_lr,decoder_lr,steps\n8,.1,.2,9\n16,.1,.3,8\n")
+    assert "'encoder_lr' and 'decoder_lr' may both be lr" in str(error)
+
+
+def test_a_setting_that_nobody_recognised_is_named(tmp_path: Path) -> None:
+    rows = [f"{index},{size},{rate},100" for index, (size, rate) in enumerate(RATES)]
+    (note,) = [
+        n for n in read(tmp_path, "\n".join(["number,bs,my rate,steps", *rows])).notes if "pooled" in n
+    ]
+    assert "'my rate' are pooled; --by 'my rate' separates them, --columns 'lr=my rate'" in note
+
+
+@pytest.mark.parametrize("name", ["success", "solved", "is_reached", "goal_reached", "crossed", "target_hit"])
+@pytest.mark.parametrize(("yes", "no"), [("True", "False"), ("1", "0")])
+def test_arrivals_in_a_column_of_another_name(tmp_path: Path, name: str, yes: str, no: str) -> None:
+    table = read(tmp_path, f"batch_size,steps,{name}\n8,2500,{no}\n16,3600,{yes}\n32,2000,{yes}\n")
+    assert [crossing.censored for crossing in table.crossings] == [True, False, False]
+    assert {crossing.target for crossing in table.crossings} == {None}
+
+
+@pytest.mark.parametrize("name", ["timed_out", "timeout", "truncated", "dnf", "did_not_converge"])
+def test_endings_in_a_column_of_another_name(tmp_path: Path, name: str) -> None:
+    table = read(tmp_path, f"batch_size,steps,{name}\n8,2500,True\n16,3600,False\n32,2000,False\n")
+    assert [crossing.censored for crossing in table.crossings] == [True, False, False]
+
+
+def test_a_limit_of_seconds_is_no_ending(tmp_path: Path) -> None:
+    table = read(tmp_path, "batch_size,steps,timeout,result\n8,2500,3600,0.5\n16,3600,3600,0.6\n")
+    assert not any(crossing.censored for crossing in table.crossings)
+
+
+@pytest.mark.parametrize("name", ["exit_reason", "stop_reason", "result"])
+def test_reasons_of_an_ending(tmp_path: Path, name: str) -> None:
+    table = read(tmp_path, f"batch_size,steps,{name}\n8,2500,walltime\n16,3600,target\n32,2000,target\n")
+    assert [crossing.censored for crossing in table.crossings] == [True, False, False]
+
+
+def test_truth_values_that_nobody_recognised_are_named(tmp_path: Path) -> None:
+    table = read(tmp_path, "batch_size,steps,fine\n8,2500,False\n16,3600,True\n32,2000,True\n")
+    assert "'fine' holds truth values and is not used; --columns reached=fine" in " ".join(table.notes)
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        ("TrialState.COMPLETE TrialState.PRUNED FAIL RUNNING WAITING", [False, True]),
+        ("TERMINATED PENDING PAUSED ERROR RUNNING", [False]),
+        ("COMPLETED TIMEOUT OUT_OF_MEMORY NODE_FAIL PREEMPTED", [False, True]),
+        ("finished crashed killed preempted running", [False]),
+    ],
+)
+def test_states_of_trackers(tmp_path: Path, words: str, kept: list[bool]) -> None:
+    rows = [f"{8 * 2**index},{100 + index},{word}" for index, word in enumerate(words.split())]
+    table = read(tmp_path, "\n".join(["params_batch_size,user_attrs_steps,state", *rows]))
+    assert [crossing.censored for crossing in table.crossings] == kept
+
+
+def test_a_job_that_somebody_cancelled_is_censored(tmp_path: Path) -> None:
+    table = read(tmp_path, "bs,steps,state\n8,99,COMPLETED\n16,80,CANCELLED by 1000\n")
+    assert [crossing.censored for crossing in table.crossings] == [False, True]
+
+
+def test_an_unknown_state_leaves_its_row_out_with_a_note(tmp_path: Path) -> None:
+    table = read(tmp_path, "bs,steps,state\n8,99,finished\n16,80,zombie\n")
+    assert steps(table) == {8: 99}
+    assert "left out 1 row: state is 'zombie', not one of reached" in " ".join(table.notes)
+
+
+def test_final_losses_at_one_budget_are_no_arrivals(tmp_path: Path) -> None:
+    rows = ["64,2250,0.9720", "128,1125,0.9723", "256,562,0.9746", "512,281,0.9824", "1024,140,0.9909"]
+    error = refused(tmp_path, "\n".join(["batch_size,steps,final_eval_bpb", *rows]))
+    assert "says where runs ended, with final_eval_bpb from 0.972 to 0.9909" in str(error)
+    arrivals = [f"{size},{count},{3.2 - size / 1e5}" for size, count in STEPS.items()]
+    assert steps(read(tmp_path, "\n".join(["batch_size,steps,final_loss", *arrivals]))) == STEPS
