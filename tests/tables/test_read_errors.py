@@ -93,7 +93,12 @@ TABLES: dict[str, tuple[str, str, str, str]] = {
     ),
     "only a header": ("batch_size,steps\n", "", "holds no rows", "export"),
     "blank": (" \n\n", "", "is empty", "export"),
-    "unknown status": ("batch_size,steps,status\n64,9,reachd\n", "", "is '", "give runs that met a target"),
+    "unknown status": (
+        "batch_size,steps,status\n64,9,reachd\n",
+        "",
+        "status is 'reachd'",
+        "give runs that met a target",
+    ),
     "unknown truth": (
         "batch_size,steps,censored\n64,9,maybe\n",
         "line 2",
