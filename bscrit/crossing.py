@@ -174,7 +174,7 @@ def forecast(curve: Curve, target: float) -> float:
     Used to rank a run that was stopped shortly before it arrived.
     """
     curve = curve.finite()
-    keep = curve.steps >= 1
+    keep = curve.steps > 0
     if not keep.any():
         return inf
     last = curve.loss[-1]
@@ -214,7 +214,7 @@ def _ahead(x: Floats, loss: Floats, target: float = 0.0) -> float:
 
 
 def _averaged(curves: Sequence[Curve]) -> tuple[Floats, Floats]:
-    """Common steps (>= 1) and the losses of every curve there, finite, shape (curves, steps)."""
+    """Common steps (> 0) and the losses of every curve there, finite, shape (curves, steps)."""
     finite = [curve.finite() for curve in curves]
     end = min((curve.steps[-1] for curve in finite if len(curve)), default=0.0)
     cut = [curve.until(end) for curve in finite]
@@ -222,10 +222,13 @@ def _averaged(curves: Sequence[Curve]) -> tuple[Floats, Floats]:
         return np.empty(0), np.empty((len(curves), 0))
     if any(len(a) != len(b) or (a.steps != b.steps).any() for a, b in pairwise(cut)):
         finest = max(cut, key=len).steps
-        grid = finest[finest >= max(max(curve.steps[0] for curve in cut), 1)]
-        losses = np.stack([np.interp(np.log(grid), np.log(np.maximum(c.steps, 0.5)), c.loss) for c in cut])
+        grid = finest[(finest >= max(curve.steps[0] for curve in cut)) & (finest > 0)]
+        start = min(
+            0.5, *(float(c.steps[c.steps > 0].min(initial=1.0)) / 2 for c in cut)
+        )  # of a point at step 0
+        losses = np.stack([np.interp(np.log(grid), np.log(np.maximum(c.steps, start)), c.loss) for c in cut])
         return grid, losses
-    keep = cut[0].steps >= 1
+    keep = cut[0].steps > 0
     return cut[0].steps[keep], np.stack([c.loss[keep] for c in cut])
 
 

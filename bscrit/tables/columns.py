@@ -79,6 +79,7 @@ UNITS = {
     "secs": "second",
     "sec": "second",
     "hours": "hour",
+    "hrs": "hour",
 }
 
 
@@ -133,7 +134,7 @@ class Columns:
     @property
     def unit(self) -> str:
         """What the names say that a batch size counts, "" where they don't."""
-        units = (_unit_of(self.of.get(role, "")) for role in ("batch_size", "examples"))
+        units = (unit_of(self.of.get(role, "")) for role in ("batch_size", "examples"))
         return next(filter(None, units), "")
 
     def without(self, role: str) -> Columns:
@@ -309,7 +310,7 @@ def _pick(sheet: Sheet, role: str, tiers: Iterable[str], free: Sequence[str]) ->
         same = [column for column in free if names[column] in tier.split()]
         if not same and role == "batch_size":
             said = [column for column in free if "batch" in names[column].split("_")]
-            same = [column for column in said if _unit_of(column) and not is_part(column)]
+            same = [column for column in said if unit_of(column) and not is_part(column)]
         if not same and role == "lr":
             same = [column for column in free if _is_rate(names[column])]
         if not same and role == "steps":
@@ -347,7 +348,7 @@ def is_truth(sheet: Sheet, column: str) -> bool:
     return any(texts and texts <= set(pair) for pair in TRUTHS) and not texts <= {"1", "1.0"}
 
 
-def _unit_of(column: str) -> str:
+def unit_of(column: str) -> str:
     """The unit that a column's name carries: batch_size_tokens, tokens_per_batch, tokens_seen."""
     parts = tidy(column).split("_")
     return next((UNITS[part] for part in (parts[-1], parts[0]) if part in UNITS), "")

@@ -9,12 +9,20 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from bscrit.errors import UserError
+from bscrit.tables.columns import ROLES, tidy
 from bscrit.tables.sheet import EMPTY, Sheet, column_names, first_line
 
 if TYPE_CHECKING:
     import pandas as pd
 
 CHUNK = 20_000
+WRAPPED = ("log_history", "history", "rows", "data", "trials", "results", "runs", "records")
+SETTINGS = frozenset(
+    alias
+    for role in ("batch_size", "lr", "seed", "run", "workload", "unit", "target")
+    for tier in ROLES[role]
+    for alias in tier.split()
+)
 
 
 def read_objects(name: str, text: str) -> Sheet:
@@ -30,8 +38,39 @@ def read_objects(name: str, text: str) -> Sheet:
         if len(set(lengths.values())) > 1:
             raise UserError(name, f"has columns of different lengths: {lengths}", "make them equally long")
         whole = [dict(zip(whole, row, strict=True)) for row in zip(*whole.values(), strict=True)]
-    records = whole if isinstance(whole, list) else [whole]
-    return Sheet(name, _frame(name, "record", records, range(1, len(records) + 1)), noun="record")
+    records, notes = (whole, ()) if isinstance(whole, list) else _unwrapped(whole)
+    return Sheet(name, _frame(name, "record", records, range(1, len(records) + 1)), notes, noun="record")
+
+
+def _unwrapped(whole: Any) -> tuple[list[Any], tuple[str, ...]]:
+    """The records that an object wraps, each with the object's settings, and notes; else the object itself.
+
+    Counts and metrics of the object are those of its end and belong to none of the records.
+    """
+    if not isinstance(whole, dict):
+        return [whole], ()
+    lists = [key for key, value in whole.items() if _are_records(value)]
+    key = next((name for name in WRAPPED if name in lists), lists[0] if len(lists) == 1 else None)
+    if key is None:
+        return [whole], ()
+    settings = {
+        name: value
+        for name, value in whole.items()
+        if not isinstance(value, list)
+        and value is not None
+        and (isinstance(value, dict) or tidy(name) in SETTINGS)
+    }
+    notes = [f"the records are read from {key!r}"]
+    if key == "log_history" and "train_batch_size" in settings:
+        notes.append(
+            "'train_batch_size' is taken as the whole batch; the transformers Trainer writes that of one process"
+            " without accumulation: multiply if there are several"
+        )
+    return [{**settings, **record} for record in whole[key]], tuple(notes)
+
+
+def _are_records(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(record, dict) for record in value)
 
 
 def _one_per_line(text: str) -> bool:

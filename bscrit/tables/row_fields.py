@@ -198,6 +198,12 @@ def _groups(sheet: Sheet, columns: Columns) -> tuple[Codes, list[Group]]:
         return np.zeros(len(sheet.frame), dtype=np.intp), [()]
     names = ["workload" if column == columns.of.get("workload") else column for column in columns.by]
     values = pd.DataFrame({column: labels(sheet, column) for column in columns.by})
+    filled = labels(sheet, columns.of.get("batch_size")) != ""
+    for column in columns.by:
+        blank = (values[column] == "").to_numpy() & filled
+        if blank.any() and not blank[filled].all():
+            remedy = "write the group in every row"
+            raise UserError(sheet.where(int(np.flatnonzero(blank)[0])), f"{column} is empty", remedy)
     group = values.groupby(list(columns.by), sort=False).ngroup().to_numpy().astype(np.intp)
     first = values[~values.duplicated()]
     return group, [tuple(zip(names, row, strict=True)) for row in first.itertuples(index=False, name=None)]

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,17 @@ import numpy as np
 from bscrit.crossing import Crossing, CrossingTable
 from bscrit.errors import UserError
 from bscrit.goal import Direction
-from bscrit.tables.columns import Columns, direction_of, is_part, option, recognise, require, tidy, words
+from bscrit.tables.columns import (
+    Columns,
+    direction_of,
+    is_part,
+    option,
+    recognise,
+    require,
+    tidy,
+    unit_of,
+    words,
+)
 from bscrit.tables.crossing_rows import crossings_of_rows, left_out
 from bscrit.tables.curve_crossings import crossings_of_runs, no_targets
 from bscrit.tables.curves import CROSSED, are_curves, read_runs, refuse_unknown_metric
@@ -42,6 +53,12 @@ MULTIPLIERS = words(
     " accumulate_grad_batches num_gpus n_gpus n_gpu ngpus gpus num_devices n_devices devices world_size"
     " num_replicas replicas num_nodes nodes dp dp_size data_parallel_size"
 )
+MULTIPLE = re.compile(
+    r"[(\[]\s*(?:[kmb]|bn|mio)\b|\b(?:thousand|million|billion)s?\b"
+    r"|[ _(](?:k|m|b|bn)[ _]?(?:tokens|tok|images|seqs?)\b",
+    re.IGNORECASE,
+)
+DIVISIBLE = frozenset({"token", "second", "hour"})  # of which an example usually has many
 COARSE = 100  # counts below it are equal by chance
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -79,6 +96,7 @@ def read_table(
     roles = recognise(sheet, columns, by)
     require(sheet, roles)
     sheet, duplicates = _without_duplicates(sheet)
+    _refuse_other_unit(sheet, roles, unit)
     cautions = [*check_pooling(sheet, roles), *_parts_of_batches(sheet, roles)]
     if are_curves(sheet, roles):
         runs = read_runs(sheet, roles, direction)
@@ -157,6 +175,30 @@ def _refuse_endings(sheet: Sheet, roles: Columns, columns: Mapping[str, str]) ->
                 f"export the history of the runs; if they all ended at a target: {option('steps', steps)}"
             )
             raise UserError(sheet.name, what, remedy)
+
+
+def _refuse_other_unit(sheet: Sheet, roles: Columns, unit: str | None) -> None:
+    """Refuse examples in another unit than the batch size where no column counts steps, and multiples in a name."""
+    for role in ("batch_size", "steps", "examples"):
+        column = roles.of.get(role, "")
+        if MULTIPLE.search(column):
+            what = f"{column!r} counts thousands, millions or billions"
+            raise UserError(
+                sheet.name, what, "write whole numbers in a column whose name says only their unit"
+            )
+    if "steps" in roles.of or "examples" not in roles.of:
+        return
+    size, counted = (unit_of(roles.of[role]) for role in ("batch_size", "examples"))
+    if counted == size or (not size and (unit or "unit" in roles.of or counted not in DIVISIBLE)):
+        return
+    if not counted:
+        return
+    named = f"a {size}" if size else "nothing that its name says"
+    what = (
+        f"{roles.of['examples']!r} counts {counted}s, {roles.of['batch_size']!r} {named}: steps can't be told"
+    )
+    remedy = f"add a column steps, or write both in {counted}s"
+    raise UserError(sheet.name, what, remedy if size else f"{remedy}; if they are: --unit {counted}")
 
 
 def _one_budget(sheet: Sheet, roles: Columns) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import shlex
 from pathlib import Path
 
@@ -213,3 +214,51 @@ def test_final_losses_at_one_budget_are_no_arrivals(tmp_path: Path) -> None:
     assert "says where runs ended, with final_eval_bpb from 0.972 to 0.9909" in str(error)
     arrivals = [f"{size},{count},{3.2 - size / 1e5}" for size, count in STEPS.items()]
     assert steps(read(tmp_path, "\n".join(["batch_size,steps,final_loss", *arrivals]))) == STEPS
+
+
+def test_records_that_an_object_wraps(tmp_path: Path) -> None:
+    log = [{"step": step, "eval_loss": 5 - step / 100} for step in (50, 100, 150, 200, 250)]
+    state = {
+        "global_step": 10240,
+        "epoch": 8.0,
+        "best_metric": None,
+        "train_batch_size": 32,
+        "log_history": log,
+    }
+    table = read(tmp_path, json.dumps(state, indent=1), "trainer_state.json", targets=[3.0])
+    assert steps(table) == {32: pytest.approx(200)}
+    assert "the records are read from 'log_history'" in table.notes
+    rows = [{"bs": size, "steps": count} for size, count in STEPS.items()]
+    assert steps(read(tmp_path, json.dumps({"kind": "sweep", "rows": rows}), "rows.json")) == STEPS
+
+
+def test_crossings_before_the_first_whole_step(tmp_path: Path) -> None:
+    rows = [
+        (size, epoch / 20, 5 - epoch / 20 / (1 + size / 24)) for size in SIZES for epoch in range(1, 3001)
+    ]
+    content = "\n".join(["batch_size,epoch,val_loss", *(f"{b},{e:g},{loss:.6f}" for b, e, loss in rows)])
+    crossed = steps(read(tmp_path, content, targets=[3.0]))
+    assert crossed == {size: pytest.approx(2 * (1 + size / 24) / size, rel=0.02) for size in SIZES}
+
+
+def test_blank_cells_in_a_column_of_groups(tmp_path: Path) -> None:
+    error = refused(tmp_path, "model,batch_size,steps\n85M,16,8559\n,32,4575\n151M,16,17118\n", by=["model"])
+    assert str(error).startswith(f"{tmp_path / 'runs.csv'}, line 3: model is empty")
+
+
+@pytest.mark.parametrize(
+    "header", ["batch_size,tokens_seen", "batch_size_sequences,tokens", "bs_in_sec,hours_seen"]
+)
+def test_examples_in_another_unit_than_the_batch_size(tmp_path: Path, header: str) -> None:
+    options = {"columns": dict(zip(("batch_size", "examples"), header.split(","), strict=True))}
+    assert "steps can't be told" in str(refused(tmp_path, f"{header}\n8,55705600\n16,58982400\n", **options))
+
+
+def test_a_batch_size_in_tokens_counts_tokens(tmp_path: Path) -> None:
+    content = "batch_size,tokens\n8000,80000\n16000,96000\n"
+    assert steps(read(tmp_path, content, unit="token")) == {8000: 10, 16000: 6}
+
+
+def test_a_multiple_in_a_name_is_refused(tmp_path: Path) -> None:
+    error = refused(tmp_path, "batch size (M tokens),steps\n0.016,8559\n0.032,4575\n")
+    assert "'batch size (M tokens)' counts thousands, millions or billions" in str(error)
