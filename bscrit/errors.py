@@ -36,6 +36,16 @@ class UserErrors(UserError):
         return "\n".join(str(error) for error in self.errors)
 
 
+def in_short(error: BaseException) -> str:
+    """Type and first line of an error, however many lines it runs over; the whole text belongs in a log.
+
+    >>> in_short(RuntimeError("\\nno room\\n  File kernel.cu"))
+    'RuntimeError: no room'
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """A remedy for an unknown word: the nearest known one first, then all of them.
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bscrit.errors import UserError, nearest
+from bscrit.errors import UserError, in_short, nearest
 
 BUILT_IN_WORKLOADS = {
     "classifier": "bscrit.workloads.classifier:Classifier",
@@ -45,7 +45,7 @@ def load(group: str, use: str, where: str) -> Any:
     try:
         return getattr(importlib.import_module(module), name)
     except Exception as error:
-        what = f"cannot be imported: {type(error).__name__}: {error}"
+        what = f"cannot be imported: {in_short(error)}"
         raise UserError(f"{where} = {use!r}", what, f"try `python -c 'import {module}'`") from error
 
 
@@ -66,19 +66,23 @@ def workload_problem(use: str, folder: Path) -> tuple[str, str] | None:
     if use in names:
         return None
     if ":" not in use:
-        own = 'or your own class as "my_module:MyWorkload"'
-        return "is not a workload that is known", f"{nearest(use, names)}; {own}"
+        yours = 'or your own class as "my_module:MyWorkload"'
+        return "is not a workload that is known", f"{nearest(use, names)}; {yours}"
     if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*", use):
         return (
             "is not of the form module:Class",
             'for example "my_module:MyWorkload", without .py and folders',
         )
     module, name = use.split(":")
-    file = find_module(module, [str(folder)]) or find_module(module, None)
+    own = find_module(module, [str(folder)])
+    file = own or find_module(module, None)
     if file is None:
         beside = sorted(path.stem for path in folder.glob("*.py"))
         remedy = nearest(module, beside) if beside else f"put {module.split('.')[-1]}.py beside the spec"
         return f"names a module {module!r} that is neither beside the spec nor installed", remedy
+    if own is None and name not in _classes(file):
+        what = f"names {name!r} of {module!r}, which is not beside the spec and defines no such class"
+        return what, "put a module with the workload's class beside the spec"
     bound = _top_level_names(file)
     if bound and name not in bound:
         classes = [item for item, is_class in bound.items() if is_class] or list(bound)
@@ -95,6 +99,15 @@ def find_module(module: str, path: Sequence[str] | None) -> Path | None:
             return None
         path = list(spec.submodule_search_locations or [])
     return Path(spec.origin) if spec is not None and spec.origin else None
+
+
+def _classes(file: Path) -> set[str]:
+    """Names of the classes that a source file defines at its top level."""
+    try:
+        body = ast.parse(file.read_bytes()).body if file.suffix == ".py" else []
+    except (OSError, SyntaxError, ValueError):
+        return set()
+    return {node.name for node in body if isinstance(node, ast.ClassDef)}
 
 
 def _top_level_names(file: Path) -> dict[str, bool]:

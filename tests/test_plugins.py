@@ -19,7 +19,7 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "use", [*BUILT_IN_WORKLOADS, "mine:Mine", "mine:make", "package.inner:Deep", "json:loads"]
+    "use", [*BUILT_IN_WORKLOADS, "mine:Mine", "mine:make", "package.inner:Deep", "json.decoder:JSONDecoder"]
 )
 def test_names_that_lead_somewhere(folder, use):
     assert workload_problem(use, folder) is None
@@ -37,6 +37,8 @@ def test_names_that_lead_somewhere(folder, use):
         ("mine:Mine:Mine", "is not of the form module:Class", "my_module:MyWorkload"),
         ("mine:", "is not of the form module:Class", "my_module:MyWorkload"),
         ("my mine:Mine", "is not of the form module:Class", "my_module:MyWorkload"),
+        ("os:system", "'os', which is not beside the spec", "beside the spec"),
+        ("json:loads", "defines no such class", "beside the spec"),
         ("package.outer:Deep", "a module 'package.outer'", "known: mine"),
     ],
 )

@@ -14,6 +14,7 @@ import numpy as np
 
 from bscrit.cohort.judge import Ending
 from bscrit.curve import EMPTY, Curve, Floats, curve_header, curve_line
+from bscrit.errors import in_short
 from bscrit.files import explaining, whole_lines, write_text
 from bscrit.noise import FROZEN_HEADER, FrozenNoise, frozen_lines, noise_line
 from bscrit.noise import HEADER as NOISE_HEADER
@@ -92,7 +93,7 @@ class TrialWriter:
 
     def fail(self, error: Exception) -> None:
         """Close the folder after an exception of this trial's own."""
-        self.ending = Ending("failed", f"{type(error).__name__}: {error}")
+        self.ending = Ending("failed", in_short(error))
         with explaining(self.folder), self.paths.log.open("a", encoding="utf-8") as log:
             log.writelines(traceback.format_exception(error))
         end(self.folder, self.ending.status, self.ending.reason, {})

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from bscrit.engine.engines import make_engine
 from bscrit.engine.memory import out_of_memory
 from bscrit.engine.optimizers import StackedOptimizer
-from bscrit.engine.precision import computing_in, set_products, storage
+from bscrit.engine.precision import computing_in, in_storage, set_products, storage
 from bscrit.engine.replay import Replay, replay_of
 from bscrit.engine.seeding import seeded, seeding
 from bscrit.engine.stacks import Stack, laid_out_as
@@ -188,7 +188,9 @@ class Lanes:
 
     def _model(self, seed: int) -> nn.Module:
         with seeded(self.device, seed):
-            return self.workload.model(seed).to(device=self.device, dtype=self.dtype)
+            return in_storage(
+                self.workload.model(seed), self.device, self.dtype, type(self.workload).__name__
+            )
 
     def _bind(self, stack: Stack, rows: Sequence[int]) -> None:
         self.stack = stack

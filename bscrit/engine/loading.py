@@ -20,16 +20,22 @@ def load_workload(use: str, settings: Mapping[str, Any], metric: str = LOSS.metr
         UserError: mistakes of the user's, in its name, settings or file.
     """
     kind = load(WORKLOADS, use, "[workload] use")
-    _check_settings(kind, use, settings)
     where = f"[workload] use = {use!r}"
+    if isinstance(kind, type):
+        _check_methods(kind, where)  # before anything of it runs
+    _check_settings(kind, use, settings)
     try:
         workload = kind(**settings)
     except (ValueError, TypeError, FileNotFoundError) as error:
         raise UserError(where, str(error), "correct the keys of [workload]") from error
+    _check_methods(workload, where)
+    return measuring(_completed(workload), metric)
+
+
+def _check_methods(workload: Any, where: str) -> None:
     missing = [name for name in ("model", "batch", "losses", "evaluate") if not _has(workload, name)]
     if missing:
         raise UserError(where, f"has no method {missing[0]!r}", "see `bscrit.engine.workload.Workload`")
-    return measuring(_completed(workload), metric)
 
 
 def _check_settings(kind: Any, use: str, settings: Mapping[str, Any]) -> None:
@@ -50,7 +56,8 @@ def _check_settings(kind: Any, use: str, settings: Mapping[str, Any]) -> None:
 
 def _has(workload: Any, name: str) -> bool:
     """Whether there is a method beyond what `Workload` only declares."""
-    return hasattr(workload, name) and getattr(type(workload), name, None) is not getattr(Workload, name)
+    kind = workload if isinstance(workload, type) else type(workload)
+    return hasattr(workload, name) and getattr(kind, name, None) is not getattr(Workload, name)
 
 
 def _completed(workload: Any) -> Workload:

@@ -16,11 +16,39 @@ import torch
 from torch import Tensor, nn
 
 from bscrit.engine.workload import Workload
+from bscrit.errors import UserError
 
 
 def storage(dtype: str) -> torch.dtype:
     """Type of parameters, buffers and floating inputs."""
     return torch.float64 if dtype == "float64" else torch.float32
+
+
+def in_storage(model: nn.Module, device: torch.device, dtype: torch.dtype, owner: str) -> nn.Module:
+    """The model on the device, its floating tensors of this type; complex buffers stay complex.
+
+    Raises:
+        UserError: a parameter that is complex, which an update would not treat as two numbers.
+    """
+    for name, parameter in model.named_parameters():
+        if parameter.is_complex():
+            raise UserError(
+                f"{owner}.model",
+                f"parameter {name!r} is {str(parameter.dtype).removeprefix('torch.')}: complex ones are not trained",
+                "keep it as two real numbers, torch.view_as_complex in forward",
+            )
+    if not any(buffer.is_complex() for buffer in model.buffers()):
+        return model.to(device=device, dtype=dtype)
+
+    def move(tensor: Tensor) -> Tensor:
+        kind = tensor.dtype
+        if tensor.is_complex():
+            kind = torch.complex128 if dtype == torch.float64 else torch.complex64
+        elif tensor.is_floating_point():
+            kind = dtype
+        return tensor.to(device, kind)
+
+    return model._apply(move)
 
 
 def rounding(dtype: str, device: str) -> float:

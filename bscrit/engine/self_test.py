@@ -20,6 +20,7 @@ from bscrit.engine.lanes import Lanes
 from bscrit.engine.precision import rounding
 from bscrit.engine.replay import Replay, replayable
 from bscrit.engine.workload import Workload
+from bscrit.errors import in_short
 
 WORTH_IT = 1.15
 WARM = 3  # steps in which one is counted, one is recorded and one proves
@@ -62,7 +63,7 @@ def self_test(
         found = _two_batches(Lanes(workload, engine="vmap", **arguments))
     except Exception as error:
         # What single modules just did can't be the workload's own mistake.
-        return SelfTest(False, f"can't be vectorised: {_first_line(error)}")
+        return SelfTest(False, f"can't be vectorised: {in_short(error)}")
     return _compared(found, expected, dtype, device, "vectorised and single runs differ in")
 
 
@@ -223,8 +224,9 @@ def _compared(
 
 def _difference(found: Tensor, expected: Tensor) -> Tensor:
     """0 where both are the same infinity or both are NaN, as in the mask of an attention."""
+    wide = torch.complex128 if expected.is_complex() else torch.float64
     same = (found == expected) | (found.isnan() & expected.isnan())
-    return torch.where(same, 0.0, (found.double() - expected.double()).abs())
+    return torch.where(same, 0.0, (found.to(wide) - expected.to(wide)).abs())
 
 
 def _seconds_of_step(lanes: Lanes, number: int) -> float:
@@ -233,8 +235,3 @@ def _seconds_of_step(lanes: Lanes, number: int) -> float:
     if lanes.device.type == "cuda":
         torch.cuda.synchronize(lanes.device)
     return time.perf_counter() - began
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -18,7 +18,7 @@ from bscrit.engine.replay import Replay, replayable
 from bscrit.engine.seeding import seeded
 from bscrit.engine.self_test import accumulation_test, choose_engine, self_test
 from bscrit.engine.workload import Workload
-from bscrit.errors import UserError
+from bscrit.errors import UserError, in_short
 from bscrit.measure.nested import tensors_of
 from bscrit.plugins import BUILT_IN_WORKLOADS
 from bscrit.preflight import Preflight
@@ -42,8 +42,17 @@ def preflight(setup: Setup) -> Preflight:
         raise
     except Exception as error:
         where = f"[workload] use = {setup.use!r}"
-        what = f"fails on its first batch: {type(error).__name__}: {error}"
-        raise UserError(where, what) from error
+        what = f"fails on its first batch: {in_short(error)}"
+        raise UserError(where, what, _dtype_remedy(error, setup.dtype)) from error
+
+
+def _dtype_remedy(error: Exception, dtype: str) -> str:
+    words = ("dtype", "scalar type", "data type")
+    if not any(word in str(error) for word in words):
+        return ""
+    return (
+        f'parameters and inputs are in [compute] dtype = "{dtype}": choose another, or make tensors in theirs'
+    )
 
 
 def warm_up(workload: Workload, setup: Setup, device: str) -> None:
@@ -120,6 +129,7 @@ def _facts(setup: Setup, workload: Workload, device: str) -> Preflight:
     if workload.examples is not None:
         sizes = [(size, optimizer) for size, optimizer in sizes if size <= workload.examples]
     smallest, optimizer = sizes[0] if sizes else (1, setup.optimizers[0][1])
+    _refuse_sparse(setup, workload)
     lanes = Lanes(
         workload,
         seeds=[setup.first_seed],
@@ -130,8 +140,8 @@ def _facts(setup: Setup, workload: Workload, device: str) -> Preflight:
         device=device,
         dtype=setup.dtype,
     )
-    lanes.gradients(0)
-    problems = _repeatable(workload, setup.first_seed, smallest)
+    at = max((size for size, _ in sizes if size <= _TESTED), default=smallest)
+    problems = [*_not_finite(lanes), *_repeatable(workload, setup.first_seed, at)]
     engines, reasons = _engines(setup, workload, device, sizes)
     notes = [
         f"one run after the other at batch size {', '.join(map(str, at))}: {reason}"
@@ -152,6 +162,27 @@ def _facts(setup: Setup, workload: Workload, device: str) -> Preflight:
         notes=tuple(notes),
         versions=versions(),
     )
+
+
+def _refuse_sparse(setup: Setup, workload: Workload) -> None:
+    """Refuse parameters whose gradients torch keeps sparse, by name."""
+    with seeded(torch.device("cpu"), setup.first_seed):
+        model = workload.model(setup.first_seed)
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Embedding | torch.nn.EmbeddingBag) and module.sparse:
+            raise UserError(
+                f"{type(workload).__name__}.model",
+                f"parameter {(name + '.weight').lstrip('.')!r} has sparse gradients, which are not trained",
+                "make the embedding with sparse=False",
+            )
+
+
+def _not_finite(lanes: Lanes) -> list[str]:
+    """A problem where a gradient of the untrained model on its first batch is not finite."""
+    names = [name for name, gradient in lanes.gradients(0).items() if not gradient.isfinite().all()]
+    if not names:
+        return []
+    return [f"losses or gradients are not finite before training: the gradient of {names[0]!r} is the first"]
 
 
 def _parameters(lanes: Lanes) -> int:
@@ -180,28 +211,33 @@ def _untrained(setup: Setup, lanes: Lanes) -> str:
 def _repeatable(workload: Workload, seed: int, size: int) -> list[str]:
     """Reasons why a run that is interrupted and resumed would be another run.
 
-    Torch's own random numbers are seeded around these calls; what draws from elsewhere is found here.
+    Torch's own random numbers are seeded around these calls; what draws from elsewhere is found here. So many steps
+    are compared, 64 examples or more, that examples drawn by chance are not all the same.
     """
     name, cpu = type(workload).__name__, torch.device("cpu")
 
-    def batch(start: int) -> list[torch.Tensor]:
+    def batch(start: int, seed: int = seed) -> list[torch.Tensor]:
         with seeded(cpu, seed, start):
             return tensors_of(workload.batch(seed, start, size))
+
+    def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+        return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
     def model() -> dict[str, torch.Tensor]:
         with seeded(cpu, seed):
             return workload.model(seed).state_dict()
 
     problems = []
-    first, again = batch(0), batch(0)
-    if any(not torch.equal(a, b) for a, b in zip(first, again, strict=True)):
+    first = batch(0)
+    starts = range(0, max(4 * size, _TESTED), size)
+    if not same(first, batch(0)):
         problems.append(
             f"{name}.batch draws another batch each time: it must depend on (seed, start, size) alone"
         )
-    elif workload.examples != size and all(
-        torch.equal(a, b) for a, b in zip(first, batch(size), strict=True)
-    ):
+    elif workload.examples != size and all(same(first, batch(start)) for start in starts[1:]):
         problems.append(f"{name}.batch returns the same batch at every step: it must depend on `start`")
+    elif workload.examples != size and all(same(batch(start), batch(start, seed + 1)) for start in starts):
+        problems.append(f"{name}.batch returns the same batches at every seed: it must depend on `seed`")
     one, other = model(), model()
     if any(not torch.equal(one[key], other[key]) for key in one):
         problems.append(f"{name}.model differs from call to call: it must depend on the seed alone")

@@ -30,7 +30,7 @@ from bscrit.cohort.pace import Pace
 from bscrit.engine.loading import load_workload
 from bscrit.engine.memory import tune_allocator
 from bscrit.engine.workload import Workload
-from bscrit.errors import UserError
+from bscrit.errors import UserError, in_short
 from bscrit.paths import TrialPaths
 from bscrit.record import read_record
 from bscrit.request import (
@@ -132,7 +132,7 @@ def answer(request: Request, leave: threading.Event | None = None) -> Answer:
         for folder in request.own_folders if isinstance(request, Train) else ():
             with TrialPaths(folder).log.open("a", encoding="utf-8") as log:
                 log.write(text)
-        return Failed("trial", f"{type(error).__name__}: {error}")
+        return Failed("trial", in_short(error))
 
 
 def _prepare(setup: Setup) -> None:

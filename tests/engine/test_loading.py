@@ -47,6 +47,7 @@ def test_a_function_that_makes_a_workload_is_as_good(write):
 
 
 FULL = "def model(self, seed): ...\n    def batch(self, *a): ...\n    def losses(self, *a): ...\n"
+WHOLE = f"class Mine:\n    {FULL}    def evaluate(self, *a): ...\n    "
 
 
 @pytest.mark.parametrize(
@@ -62,11 +63,11 @@ FULL = "def model(self, seed): ...\n    def batch(self, *a): ...\n    def losses
             {},
             "has no method 'evaluate'",
         ),
-        (f"class Mine:\n    {FULL}", {"dept": 1}, "is not a setting of"),
-        ("class Mine:\n    def __init__(self, depth): ...", {"dept": 1}, "did you mean 'depth'"),
-        ("class Mine:\n    def __init__(self, depth): ...", {}, "needs a key 'depth'"),
-        ("class Mine:\n    def __init__(self, depth): int('x')", {"depth": 1}, "invalid literal for int()"),
-        ("class Mine:\n    def __init__(self, file): open(file)", {"file": "/no/data"}, "No such file"),
+        (f"{WHOLE}x = 1", {"dept": 1}, "is not a setting of"),
+        (f"{WHOLE}def __init__(self, depth): ...", {"dept": 1}, "did you mean 'depth'"),
+        (f"{WHOLE}def __init__(self, depth): ...", {}, "needs a key 'depth'"),
+        (f"{WHOLE}def __init__(self, depth): int('x')", {"depth": 1}, "invalid literal for int()"),
+        (f"{WHOLE}def __init__(self, file): open(file)", {"file": "/no/data"}, "No such file"),
     ],
 )
 def test_what_users_get_wrong_is_a_sentence(write, text, settings, expected):
@@ -75,6 +76,13 @@ def test_what_users_get_wrong_is_a_sentence(write, text, settings, expected):
         load_workload(f"{name}:Mine", settings)
     assert expected in str(caught.value)
     assert caught.value.remedy
+
+
+def test_nothing_of_a_class_without_the_methods_runs(tmp_path):
+    trace = tmp_path / "trace"
+    with pytest.raises(UserError, match="has no method 'model'"):
+        load_workload("subprocess:Popen", {"args": ["touch", str(trace)]})
+    assert not trace.exists()
 
 
 def test_any_settings_go_to_a_class_that_takes_any(write):

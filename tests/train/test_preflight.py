@@ -136,12 +136,52 @@ def test_a_batch_of_another_size_is_refused(own):
     [
         ({"batch": "import os; start = int.from_bytes(os.urandom(4))"}, "draws another batch each time"),
         ({"batch": "start = 7"}, "the same batch at every step"),
+        ({"batch": "seed = 7"}, "the same batches at every seed"),
+        ({"losses": "losses = losses / 0"}, "not finite before training: the gradient of 'weight'"),
         ({"model": "import os; seed = int.from_bytes(os.urandom(4)); return nn.Linear(5, 1).apply("
           "lambda m: nn.init.constant_(m.weight, seed))"}, "differs from call to call"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_repeated_is_a_problem(own, inside, expected):
     assert any(expected in problem for problem in own(**inside).problems)
+
+
+@pytest.mark.parametrize("sizes", [(1,), (1, 4, 16)])
+def test_a_batch_of_few_distinct_examples_is_not_refused_by_chance(own, sizes):
+    rows = "x = torch.eye(5)[torch.randint(5, (size,), generator=generator(seed, start, size))]; return x, x.sum(1)"
+    for seed in range(20):  # at batch size 1 four of them begin with the same row twice
+        assert own(sizes, name="preflown_rows", first_seed=seed, batch=rows).problems == ()
+
+
+COMPLEX = "class Net(nn.Linear):\n    def __init__(self, kind):\n        super().__init__(5, 1)\n        "
+
+
+def test_complex_parameters_are_refused_by_name_and_complex_buffers_stay_complex(own):
+    top = COMPLEX + "kind(self, torch.ones(2, dtype=torch.cfloat))\n"
+    with pytest.raises(UserError, match="parameter 'phase' is complex64"):
+        own(top=top, model="return Net(lambda m, t: m.register_parameter('phase', nn.Parameter(t)))")
+    keeps = "assert dict(model.named_buffers())['phase'].dtype == torch.complex64"
+    assert (
+        own(top=top, model="return Net(lambda m, t: m.register_buffer('phase', t))", losses=keeps).problems
+        == ()
+    )
+
+
+def test_sparse_gradients_are_refused_by_name(own):
+    model = (
+        "model = nn.Sequential(nn.Linear(5, 1)); model.table = nn.Embedding(3, 2, sparse=True); return model"
+    )
+    with pytest.raises(UserError, match=r"parameter 'table\.weight' has sparse gradients"):
+        own(model=model)
+
+
+def test_an_error_of_types_names_the_key_and_one_of_many_lines_is_short(own):
+    with pytest.raises(UserError) as caught:
+        own(losses="losses = nn.functional.linear(x.double(), model.weight)[:, 0]")
+    assert "[compute] dtype" in caught.value.remedy
+    with pytest.raises(UserError) as caught:
+        own(batch="raise RuntimeError('no kernel\\nFile a.cu\\nFile b.cu')")
+    assert str(caught.value).endswith("RuntimeError: no kernel")
 
 
 def test_torch_s_own_random_numbers_are_seeded_for_the_user(own):
