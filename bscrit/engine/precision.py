@@ -48,7 +48,8 @@ def in_storage(model: nn.Module, device: torch.device, dtype: torch.dtype, owner
             kind = dtype
         return tensor.to(device, kind)
 
-    return model._apply(move)
+    model._apply(move)  # type: ignore[no-untyped-call]
+    return model
 
 
 def rounding(dtype: str, device: str) -> float:
