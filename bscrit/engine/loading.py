@@ -11,6 +11,7 @@ from bscrit.engine.workload import Workload
 from bscrit.errors import UserError, nearest
 from bscrit.goal import LOSS
 from bscrit.plugins import WORKLOADS, load
+from bscrit.spec.tables import SweepTable
 
 
 def load_workload(use: str, settings: Mapping[str, Any], metric: str = LOSS.metric) -> Workload:
@@ -44,7 +45,9 @@ def _check_settings(kind: Any, use: str, settings: Mapping[str, Any]) -> None:
         return
     for key in settings:
         if key not in parameters:
-            raise UserError(f"[workload] {key}", f"is not a setting of {use!r}", nearest(key, parameters))
+            elsewhere = f"{key} belongs in [sweep]" if key in SweepTable.model_fields else ""
+            remedy = elsewhere or nearest(key, parameters)
+            raise UserError(f"[workload] {key}", f"is not a setting of {use!r}", remedy)
     for name, parameter in parameters.items():
         if (
             parameter.default is parameter.empty

@@ -114,7 +114,7 @@ def _targets(targets: tuple[float, ...], info: ValidationInfo) -> tuple[float, .
             ordered = ", ".join(
                 f"{target:g}" for target in sorted(set(targets), key=goal.falls, reverse=True)
             )
-            other = "" if goal.direction == "up" else '; for a metric that rises, direction = "up"'
+            other = "" if goal.direction == "up" else '; for a metric that rises, [sweep] direction = "up"'
             refuse(what, f"each target once, the hardest ({goal.best}) last: [{ordered}]{other}")
     return targets
 

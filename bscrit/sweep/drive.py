@@ -16,7 +16,7 @@ from bscrit.files import explaining
 from bscrit.order import Cohort
 from bscrit.paths import ResultsPaths, TrialPaths
 from bscrit.record import Record, begin, end, read_record
-from bscrit.request import Failed, Train, take_answer, write_request
+from bscrit.request import Done, Failed, Train, take_answer, write_request
 from bscrit.results import Results, read_records
 from bscrit.spec import Spec
 from bscrit.sweep.executors import Executor, executor_of
@@ -26,6 +26,7 @@ from bscrit.sweep.preflight import POLL_SECONDS, earlier_facts, inspect
 from bscrit.sweep.view import View
 
 ATTEMPTS = 2
+UNFINISHED = Failed("worker", "was answered as trained, and has not ended")
 
 
 @dataclass
@@ -139,8 +140,11 @@ class _Drive:
         for place, trial in enumerate(cohort.trials):
             record = read_record(self._trial(trial.name).folder)
             concerned = failed is not None and (not failed.lanes or place in failed.lanes)
-            if record is not None and not record.finished and (concerned or record.status == "failed"):
-                record = self._failed(record, failed if concerned else None)
+            if record is not None and not record.finished:
+                if concerned or record.status == "failed":
+                    record = self._failed(record, failed if concerned else None)
+                elif isinstance(answer, Done) and answer.ended:
+                    record = self._failed(record, UNFINISHED)
             if record is not None:
                 self.records[trial.name] = record
         self.view.ended(cohort, [self.records[trial.name] for trial in cohort.trials])

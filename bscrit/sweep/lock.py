@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -51,8 +52,12 @@ def locked(out: Path, view: View) -> Iterator[tuple[int, ...]]:
 def interruptible() -> Iterator[Callable[[], int]]:
     """Ctrl-C, SIGTERM and SIGUSR2 ask the sweep to leave; a second Ctrl-C is an ordinary one.
 
-    Yields what tells the number of the first signal that came, 0 while none did.
+    Yields what tells the number of the first signal that came, 0 while none did: always so outside the main thread,
+    which alone may handle signals.
     """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: 0
+        return
     caught: list[int] = []
 
     def handler(number: int, _: object) -> None:

@@ -48,7 +48,9 @@ def inspect(
     if isinstance(answer, Failed):
         remedy = answer.remedy or f"see {ResultsPaths(out).workers_log}"
         raise UserError(answer.where or "preflight", answer.what, remedy)
-    assert isinstance(answer, Facts)
+    if not isinstance(answer, Facts):
+        where = f"[compute] executor = {spec.compute.executor!r}"
+        raise UserError(where, "gave no facts of the workload", "mend or update the package that offers it")
     facts = answer.preflight
     if before is not None and before.fingerprint == facts.fingerprint and before.device == facts.device:
         facts = replace(facts, engines={**facts.engines, **before.engines})

@@ -54,8 +54,8 @@ def summary(outcome: Outcome) -> str:
     trained, winning = cost(spec, records)
     if winning:
         lines.append(
-            f"cost: {compact(trained)} {plural(results.preflight.unit)} trained / {compact(winning)} of the winning "
-            f"runs alone = {trained / winning:.2f}"
+            f"cost: {compact(trained)} {plural(results.preflight.unit)} trained / {compact(round(winning))} of the "
+            f"winning runs alone = {trained / winning:.2f}"
         )
     lines += _clipped(records)
     lines += _noise(spec.goal, records)

@@ -51,6 +51,7 @@ from bscrit.train.loop import train
 from bscrit.train.preflight import preflight, resolve_device, versions, warm_up
 
 GRACE_SECONDS = 2.0
+ORPHAN_SECONDS = 60.0
 _workloads: dict[str, Workload] = {}
 
 
@@ -147,6 +148,17 @@ def _listen(lines: IO[str], handed: queue.Queue[str | None], leave: threading.Ev
         handed.put(line)
     leave.set()
     handed.put(None)
+    # A method that hangs would keep the results locked, and no sweep may be left to end this worker.
+    orphaned = threading.Timer(ORPHAN_SECONDS, _end_group)
+    orphaned.daemon = True
+    orphaned.start()
+
+
+def _end_group() -> None:
+    """End this process and those that a workload started in its group."""
+    if os.getpgrp() == os.getpid():
+        os.killpg(os.getpid(), signal.SIGKILL)
+    os._exit(1)
 
 
 def _claim_streams() -> tuple[IO[str], IO[str]]:

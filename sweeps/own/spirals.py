@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bscrit.engine.seeding import generator, seeded
-from bscrit.engine.workload import Workload
+from bscrit import Workload, generator, seeded
 
 
 class Spirals(Workload):

@@ -89,3 +89,8 @@ def test_any_settings_go_to_a_class_that_takes_any(write):
     name = write(top="class Any(object):\n    pass")
     text = f"from {name} import Mine\nclass Theirs(Mine):\n    def __init__(self, **k): super().__init__()"
     assert load_workload(f"{write(text)}:Theirs", {"whatever": 1}).unit == "point"
+
+
+def test_a_key_of_the_sweep_among_those_of_the_workload_is_sent_there():
+    with pytest.raises(UserError, match=r"metric belongs in \[sweep\]"):
+        load_workload("quadratic", {"metric": "accuracy"})

@@ -7,6 +7,7 @@ from inprocess import InProcess, Silent, offer, on, small_spec
 
 from bscrit.errors import UserError, UserErrors
 from bscrit.paths import ResultsPaths
+from bscrit.request import Done, Train
 from bscrit.results import read_records
 from bscrit.spec import parse_spec, read_spec, restore_spec
 from bscrit.spec.errors import Source
@@ -142,3 +143,37 @@ def test_the_executor_is_left_out_of_the_identity_of_a_trial(monkeypatch, tmp_pa
 
 def test_it_is_made_from_what_compute_says_and_no_more():
     assert set(Compute.__dataclass_fields__) == {"workers", "device", "threads", "folder", "log", "keep_open"}
+
+
+class Claims(InProcess):
+    """Answers that everything is trained, and trains nothing."""
+
+    def __init__(self):
+        super().__init__(trouble=lambda _, request: Done() if isinstance(request, Train) else None)
+
+
+def test_one_that_claims_to_have_trained_is_given_up(monkeypatch, tmp_path):
+    offer(monkeypatch, tmp_path, claims=lambda _: Claims())
+    outcome = drive(on(small_spec(), "claims"), tmp_path / "out", Silent())
+    assert set(outcome.given_up.values()) == {"was answered as trained, and has not ended"}
+
+
+@pytest.mark.parametrize(
+    ("made", "what"),
+    [
+        (lambda _: 1 / 0, "cannot be made: ZeroDivisionError"),
+        (lambda _: object(), "has no submit, poll, cancel, close"),
+        (7, "cannot be made: TypeError"),
+    ],
+)
+def test_one_that_cannot_be_made_is_a_sentence(monkeypatch, tmp_path, made, what):
+    offer(monkeypatch, tmp_path, broken=made)
+    with pytest.raises(UserError, match=what), executor_of(on(small_spec(), "broken"), tmp_path):
+        pass
+    assert not ResultsPaths(tmp_path).requests.exists()
+
+
+def test_one_that_tells_nothing_of_the_workload_is_a_sentence(monkeypatch, tmp_path):
+    offer(monkeypatch, tmp_path, empty=lambda _: InProcess(trouble=lambda *_: Done()))
+    with pytest.raises(UserError, match="gave no facts of the workload"):
+        drive(on(small_spec(), "empty"), tmp_path / "out", Silent())

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import signal
+import threading
 
 import pytest
 from inprocess import Silent
@@ -43,3 +44,16 @@ def test_a_lock_is_free_again_when_its_holder_dies(tmp_path):
     os.waitpid(child, 0)
     with locked(tmp_path, Silent()):
         pass
+
+
+def test_outside_the_main_thread_no_signal_is_handled():
+    numbers = []
+
+    def body() -> None:
+        with interruptible() as interrupted:
+            numbers.append(interrupted())
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    thread.join()
+    assert numbers == [0]

@@ -233,3 +233,16 @@ def test_an_answer_tells_how_long_steps_took(tmp_path):
     assert sum(pace.lanes * pace.steps for pace in paces) == sum(steps)
     seconds = max(read_record(folder).facts["seconds"] for folder in folders)
     assert 0 < sum(pace.seconds for pace in paces) <= seconds + 0.01
+
+
+def test_a_worker_whose_sweep_died_does_not_outlive_a_method_that_hangs():
+    """Its input ends while it is busy: the group ends after a while, and with it the lock that it holds."""
+    program = (
+        "import io, queue, threading, time\n"
+        "from bscrit.train import worker\n"
+        "worker.ORPHAN_SECONDS = 0.2\n"
+        "worker._listen(io.StringIO(), queue.Queue(), threading.Event())\n"
+        "time.sleep(300)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
+    assert process.wait(120) == -signal.SIGKILL

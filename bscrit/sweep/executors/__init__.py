@@ -16,10 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, cast
 
+from bscrit.errors import UserError
 from bscrit.files import explaining
 from bscrit.paths import ResultsPaths
 from bscrit.plugins import EXECUTORS, load
 from bscrit.spec import Spec
+
+METHODS = ("submit", "poll", "cancel", "close")
 
 
 @dataclass(frozen=True)
@@ -87,9 +90,27 @@ def executor_of(
     shutil.rmtree(paths.requests, ignore_errors=True)
     with explaining(paths.requests):
         paths.requests.mkdir(exist_ok=True)
-    executor = cast(Executor, load(EXECUTORS, asked.executor, "[compute] executor")(compute))
-    try:
+    with contextlib.ExitStack() as ends:
+        ends.callback(shutil.rmtree, paths.requests, ignore_errors=True)
+        executor = _made(asked.executor, compute)
+        ends.callback(executor.close)
         yield executor
-    finally:
-        executor.close()
-        shutil.rmtree(paths.requests, ignore_errors=True)
+
+
+def _made(name: str, compute: Compute) -> Executor:
+    """
+    Raises:
+        UserError: it cannot be made, or lacks a method.
+    """
+    where, remedy = f"[compute] executor = {name!r}", "mend or update the package that offers it"
+    kind = load(EXECUTORS, name, "[compute] executor")
+    try:
+        executor = kind(compute)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(where, f"cannot be made: {type(error).__name__}: {error}", remedy) from error
+    lacking = [method for method in METHODS if not callable(getattr(executor, method, None))]
+    if lacking:
+        raise UserError(where, f"has no {', '.join(lacking)}", remedy)
+    return cast(Executor, executor)
