@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bscrit.crossing import Group
 from bscrit.curve import Floats
 from bscrit.errors import UserError
-from bscrit.tables.columns import APART, ROLES, UNITS, Columns, is_truth, option, tidy, words
+from bscrit.tables.columns import APART, HELD_OUT, ROLES, UNITS, Columns, is_truth, option, tidy, words
 from bscrit.tables.numerals import Flags, Numbers, distinct, read_numbers
 from bscrit.tables.sheet import Sheet
 
@@ -96,6 +96,12 @@ def read_fields(
     if _is_foreign(sheet, of, numbers):
         notes += (f"{of['examples']!r} counts something else than {of['batch_size']!r} and is not used",)
         columns = columns.without("examples")
+    if not {"steps", "examples"} & set(of) and "epochs" in of and _counts_finished(sheet, columns, numbers):
+        epochs = numbers[of["epochs"]]
+        numbers = {**numbers, of["epochs"]: replace(epochs, values=epochs.values + 1)}
+        notes += (
+            f"{of['epochs']!r} begins at 0 beside a training metric: one is added, as rows end an epoch",
+        )
     steps, source, more = _steps(columns, numbers, batch_size, group)
     beyond = np.zeros(len(steps), bool)
     for column in counts:
@@ -263,6 +269,17 @@ def _steps(
         steps = np.where(derived, epochs / batch_size, steps)
         source[derived] = of["epochs"]
     return steps, source, notes
+
+
+def _counts_finished(sheet: Sheet, columns: Columns, numbers: Mapping[str, Numbers]) -> bool:
+    """Whether epoch 0 is the first that was trained: its rows hold a metric of training beside a held-out one."""
+    epochs = numbers[columns.of["epochs"]].values
+    first = epochs == 0
+    metrics = [*columns.metrics, *([columns.of["metric"]] if "metric" in columns.of else [])]
+    trained = [column for column in metrics if not HELD_OUT & set(tidy(column).split("_"))]
+    whole = bool((epochs[np.isfinite(epochs)] % 1 == 0).all())
+    filled = [bool(sheet.frame[column][first].notna().all()) for column in trained]
+    return bool(first.any()) and whole and len(trained) < len(metrics) and any(filled)
 
 
 def _files(sheet: Sheet) -> NDArray[np.object_]:

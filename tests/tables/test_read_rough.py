@@ -262,3 +262,13 @@ def test_a_batch_size_in_tokens_counts_tokens(tmp_path: Path) -> None:
 def test_a_multiple_in_a_name_is_refused(tmp_path: Path) -> None:
     error = refused(tmp_path, "batch size (M tokens),steps\n0.016,8559\n0.032,4575\n")
     assert "'batch size (M tokens)' counts thousands, millions or billions" in str(error)
+
+
+def test_epochs_that_begin_at_zero(tmp_path: Path) -> None:
+    rows = [(size, epoch, 4.9 - (epoch + 1) / (1 + size / 24)) for size in SIZES for epoch in range(200)]
+    options = {"targets": [3.0], "columns": {"loss": "val_loss"}}
+    logged = "\n".join(["batch_size,epoch,loss,val_loss", *(f"{b},{e},1,{loss}" for b, e, loss in rows)])
+    table = read(tmp_path, logged, **options)
+    one = "\n".join(["batch_size,epoch,loss,val_loss", *(f"{b},{e + 1},1,{loss}" for b, e, loss in rows)])
+    assert steps(table) == steps(read(tmp_path, one, **options))
+    assert "'epoch' begins at 0 beside a training metric" in " ".join(table.notes)
