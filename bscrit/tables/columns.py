@@ -344,7 +344,7 @@ def _is_rate(name: str) -> bool:
 
 def is_truth(sheet: Sheet, column: str) -> bool:
     """Whether a column holds both truth values and nothing else."""
-    texts = {str(value).strip().lower() for value in sheet.frame[column].dropna().unique()[:MOST_TRUTHS]}
+    texts = {text.strip().lower() for text in sheet.frame[column].dropna().astype(str).unique()[:MOST_TRUTHS]}
     return any(texts and texts <= set(pair) for pair in TRUTHS) and not texts <= {"1", "1.0"}
 
 

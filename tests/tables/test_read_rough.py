@@ -272,3 +272,8 @@ def test_epochs_that_begin_at_zero(tmp_path: Path) -> None:
     one = "\n".join(["batch_size,epoch,loss,val_loss", *(f"{b},{e + 1},1,{loss}" for b, e, loss in rows)])
     assert steps(table) == steps(read(tmp_path, one, **options))
     assert "'epoch' begins at 0 beside a training metric" in " ".join(table.notes)
+
+
+def test_a_column_of_lists_is_read_past(tmp_path):
+    rows = [{"batch_size": size, "steps": count, "tags": [1, size]} for size, count in STEPS.items()]
+    assert steps(read(tmp_path, json.dumps(rows), "runs.json")) == STEPS
