@@ -7,6 +7,7 @@ declared: `warmup_examples` makes the warm-up shorter in steps at a larger batch
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from typing import Annotated, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, model_validator
@@ -99,9 +100,9 @@ class Falling(Schedule):
         share = min(max((done - warmup) / (horizon - warmup), 0.0), 1.0) if horizon > warmup else 1.0
         return self.final + (1 - self.final) * self._left(share)
 
+    @abstractmethod
     def _left(self, share: float) -> float:
         """The share of the fall that is still to come after a share of the way."""
-        raise NotImplementedError
 
     @model_validator(mode="after")
     def _has_horizon(self) -> Self:
