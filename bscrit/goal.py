@@ -51,3 +51,4 @@ class Goal:
 
 
 LOSS = Goal()
+TRAIN_LOSS = "train_loss"  # the metric that is free: the mean of the batch losses, nothing is evaluated

@@ -32,7 +32,7 @@ class Setup:
 
     Attributes:
         use, settings: its name and its own keys, as in [workload].
-        metric: which of its evaluations is returned, as in [sweep].
+        metric, validation_examples: which of its evaluations is returned, and on how many examples, as in [sweep].
         device, dtype, lanes, execution, micro_batch: as in [compute].
         first_seed: of the model that is looked at.
         optimizers: the resolved optimizer at each batch size, the smallest first.
@@ -48,6 +48,7 @@ class Setup:
     first_seed: int
     optimizers: tuple[tuple[int, Mapping[str, Any]], ...]
     metric: str = LOSS.metric
+    validation_examples: int | None = None
 
 
 @dataclass(frozen=True, config=STRICT)

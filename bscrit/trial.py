@@ -37,6 +37,7 @@ class Trial:
         dtype: of the computation: "float32", "float64", "tf32" or "bfloat16".
         goal: what its curve holds: one metric of those that the workload evaluates, and how it is read. A run that was
             stopped by one goal says nothing about another.
+        validation_examples: most examples of an evaluation, None for the whole validation set.
     """
 
     workload: str
@@ -49,11 +50,12 @@ class Trial:
     schedule: Mapping[str, Scalar] = field(default_factory=lambda: {"use": "constant"})
     dtype: str = "float32"
     goal: Goal = LOSS
+    validation_examples: int | None = None
 
     @cached_property
     def key(self) -> str:
         """Eight hexadecimal digits of the hash of everything above."""
-        text = json.dumps(asdict(self), sort_keys=True, allow_nan=False)
+        text = json.dumps(self.to_dict(), sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     @cached_property
@@ -71,7 +73,8 @@ class Trial:
         return f"b{self.batch_size:05d}-lr{self.lr:.4g}-s{self.seed}-{self.key}"
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """Plain values; what was left out stays out, so that a key that is new changes no other trial's hash."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Trial:

@@ -29,6 +29,7 @@ OTHER = {
     "schedule": {"use": "constant", "warmup_steps": 6},
     "dtype": "float64",
     "goal": Goal("accuracy", "up"),
+    "validation_examples": 1000,
 }
 
 

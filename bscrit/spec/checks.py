@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from bscrit.errors import UserError
+from bscrit.goal import TRAIN_LOSS
 from bscrit.preflight import Preflight
 from bscrit.spec.spec import Spec
 from bscrit.words import counted, plural
@@ -19,6 +20,7 @@ def check(spec: Spec, preflight: Preflight) -> tuple[list[UserError], list[str]]
 def table_errors(spec: Spec) -> Iterator[UserError]:
     """Errors between tables, each of which is valid by itself."""
     yield from _auto_errors(spec)
+    yield from _metric_errors(spec)
     yield from _optimizer_errors(spec)
     yield from _budget_errors(spec)
     yield from _noise_errors(spec)
@@ -49,6 +51,21 @@ def _auto_errors(spec: Spec) -> Iterator[UserError]:
             source.where("sweep", "max_total_examples"),
             f"is less than max_examples = {sweep.max_examples}, which one run may take",
             "raise it to many times that, or lower max_examples",
+        )
+
+
+def _metric_errors(spec: Spec) -> Iterator[UserError]:
+    sweep, source = spec.sweep, spec.source
+    if sweep.metric != TRAIN_LOSS:
+        return
+    if sweep.direction == "up":
+        yield UserError(
+            source.where("sweep", "direction"), "contradicts train_loss, which falls", "remove it"
+        )
+    if sweep.validation_examples is not None:
+        what = "has no meaning for train_loss, for which nothing is evaluated"
+        yield UserError(
+            source.where("sweep", "validation_examples"), what, "remove it, or choose another metric"
         )
 
 

@@ -112,4 +112,5 @@ class Spec(BaseModel):
             optimizer=self.optimizer.at(batch_size),
             schedule=self.schedule.declared(),
             dtype=self.compute.dtype,
+            validation_examples=self.sweep.validation_examples,
         )

@@ -26,6 +26,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
+from bscrit.curve import curve_header
 from bscrit.goal import Goal
 from bscrit.plugins import executor_problem, workload_problem
 from bscrit.recipe.optimizers import OPTIMIZERS
@@ -120,8 +121,10 @@ def _targets(targets: tuple[float, ...], info: ValidationInfo) -> tuple[float, .
 
 
 def _metric(metric: str) -> str:
-    if not metric or "," in metric or not metric.isprintable():
+    if not metric.strip() or "," in metric or not metric.isprintable():
         refuse("is no name of a metric", "name a key of what `evaluate` returns, without commas")
+    if metric in curve_header(Goal("")).split(","):
+        refuse("is the name of another column of curve.csv", "give the metric another name in `evaluate`")
     return metric
 
 
@@ -146,7 +149,13 @@ class SweepTable(Table):
     metric: Annotated[str, AfterValidator(_metric)] = Field(
         default="loss",
         description="What the targets refer to, where the workload's `evaluate` returns a mapping of several; one that "
-        "returns a single number calls it loss. A change makes every trial anew.",
+        "returns a single number calls it loss. train_loss is the mean of the batch losses, for which nothing is "
+        "evaluated. A change makes every trial anew.",
+    )
+    validation_examples: Annotated[int | None, Whole(low=1)] = Field(
+        default=None,
+        description="Most examples of the validation set that one evaluation takes, the same ones each time; all when "
+        "left out. A change makes every trial anew.",
     )
     direction: Literal["down", "up"] = Field(
         default="down",

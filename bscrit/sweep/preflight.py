@@ -109,6 +109,7 @@ def _setup(spec: Spec) -> Setup:
         first_seed=spec.sweep.first_seed,
         optimizers=tuple((size, spec.optimizer.at(size)) for size in sizes),
         metric=spec.sweep.metric,
+        validation_examples=spec.sweep.validation_examples,
     )
 
 

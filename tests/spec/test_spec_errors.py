@@ -56,6 +56,10 @@ def only(errors):
         ("sweep", "targets = [0.5, 0.5]", "holds 0.5 twice", "once"),
         ("sweep", "targets = [inf]", "item 1, inf, must be finite", "1e-4"),
         ("sweep", 'targets = ["nan"]', 'item 1, "nan", must be finite', "1e-4"),
+        ("sweep", 'metric = " "', "is no name of a metric", "a key of what `evaluate` returns"),
+        ("sweep", 'metric = "step"', "is the name of another column of curve.csv", "another name"),
+        ("sweep", 'metric = "lr"', "is the name of another column of curve.csv", "another name"),
+        ("sweep", "validation_examples = 0", "is out of range", "at least 1"),
         ("sweep", "seeds = 0", "is out of range", "at least 1"),
         ("sweep", "seeds = -1", "is out of range", "at least 1"),
         ("sweep", "seeds = 1.5", "must be a whole number", "for example 2"),
@@ -433,3 +437,17 @@ def test_where_the_sweep_chooses_its_batch_sizes(tmp_path, table, lines, what, r
     found = only(errors_of(tmp_path, text))
     assert what in found[1]
     assert remedy in found[2]
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ('direction = "up"', "contradicts train_loss, which falls"),
+        ("validation_examples = 9", "has no meaning"),
+    ],
+)
+def test_a_metric_of_training_is_a_loss_and_is_not_evaluated(tmp_path, line, what):
+    targets = ["targets = [0.1, 0.5]"] if "up" in line else []
+    error = only(errors_of(tmp_path, good_but("sweep", 'metric = "train_loss"', line, *targets)))
+    assert error[1].startswith(what)
+    assert "remove it" in error[2]
