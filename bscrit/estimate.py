@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf, log
 
+CONFIDENCE = 0.95  # of every interval
+
 
 @dataclass(frozen=True)
 class Estimate:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import log
 
-from bscrit.crossing import Crossing, CrossingTable, Group, Setting, crossing_of, examples_at
+from bscrit.crossing import Crossing, CrossingTable, Group, Setting, crossing_of, examples_at, steps_to
 from bscrit.order import Order
 from bscrit.record import Record
 from bscrit.trial import CENSORED
@@ -31,15 +31,17 @@ def from_records(records: Iterable[Record], targets: Sequence[float] | None = No
     Runs that differ in their seed only meet a target together, at the crossing of their mean curve, of which
     each has its share; where that mean does not meet the target each run is taken alone, and censored at its
     last step if it did not arrive either. Runs that failed, and unfinished runs that have not met a target,
-    are left out.
+    are left out; so are runs of a search that has not ended, or whose batch size waits for its measurement.
     """
     records = list(records)
     if targets is None:
         asked = {target: record.trial.goal for record in records for target in record.order.targets}
         targets = sorted(asked, key=lambda target: asked[target].falls(target), reverse=True)
+    measured = {r.trial.batch_size for r in records if r.role == "measure" and r.finished}
     repeats: dict[tuple[int, float, str], list[Record]] = defaultdict(list)
     for record in records:
-        if record.status in USABLE and len(record.curve):
+        waits = not record.finished or (measured and record.trial.batch_size not in measured)
+        if record.status in USABLE and len(record.curve) and not (record.role == "search" and waits):
             repeats[record.trial.batch_size, record.trial.lr, record.role].append(record)
     crossings = [
         crossing for target in targets for runs in repeats.values() for crossing in _of_repeats(runs, target)
@@ -93,7 +95,8 @@ def _of_repeats(runs: Sequence[Record], target: float) -> list[Crossing]:
 
 def _together(records: Sequence[Record], target: float) -> list[Crossing]:
     """Each run's share of the mean curve's crossing; none where the mean does not meet the target."""
-    crossing = crossing_of([record.curve for record in records], target)
+    unfinished = any(not record.finished for record in records)
+    crossing = crossing_of([record.curve for record in records], target, confirmed=unfinished)
     if crossing is None:
         return []
     shares = zip(records, crossing.runs.tolist(), strict=True)
@@ -104,9 +107,9 @@ def _one_by_one(records: Sequence[Record], target: float) -> list[Crossing]:
     """Every run alone, censored at its last step where it did not arrive."""
     crossings = []
     for record in records:
-        alone = crossing_of([record.curve], target)
-        if alone is not None:
-            crossings.append(_crossing(record, target, alone.steps))
+        steps = steps_to([record.curve], target, confirmed=not record.finished)
+        if steps is not None:
+            crossings.append(_crossing(record, target, steps))
         elif record.finished and record.curve.steps[-1] > 0:
             crossings.append(_crossing(record, target, float(record.curve.steps[-1]), censored=True))
     return crossings

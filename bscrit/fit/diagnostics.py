@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from bscrit.fit.hyperbola import CONFIDENCE, Hyperbola
+from bscrit.estimate import CONFIDENCE
+from bscrit.fit.hyperbola import Hyperbola
 from bscrit.fit.likelihood import Floats
 from bscrit.fit.surface import climb
 

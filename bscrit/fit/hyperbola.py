@@ -15,12 +15,11 @@ from math import exp, inf, sqrt
 
 import numpy as np
 
-from bscrit.estimate import Estimate
+from bscrit.estimate import CONFIDENCE, Estimate
 from bscrit.fit.likelihood import Floats, Sample
 from bscrit.fit.scatter import Scatter, estimate
 from bscrit.fit.surface import Optimum, Region, Surface
 
-CONFIDENCE = 0.95
 UNBOUNDED = 40.0  # natural-log units from the value: with hardly a degree of freedom intervals have no end
 FEWEST = 3  # batch sizes with a known crossing; fewer leave nothing to judge the scatter by
 

@@ -16,8 +16,7 @@ from typing import Literal
 import numpy as np
 
 from bscrit.errors import UserError
-from bscrit.estimate import Estimate
-from bscrit.fit.hyperbola import CONFIDENCE
+from bscrit.estimate import CONFIDENCE, Estimate
 from bscrit.fit.likelihood import Floats
 from bscrit.fit.result import Fit
 

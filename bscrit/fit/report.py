@@ -160,8 +160,8 @@ def _points(fit: Fit, unit: str) -> list[str]:
     rows = [head] + [
         [
             size(point.batch_size),
-            (">" if point.censored == point.runs else "") + number(point.steps, 4),
-            (">" if point.censored == point.runs else "") + number(point.examples, 4),
+            (">" if point.censored else "") + number(point.steps, 4),
+            (">" if point.censored else "") + number(point.examples, 4),
             "" if point.lr is None else f"{point.lr:.3g}",
             str(point.runs),
             *noise_report.cells(fit, point.batch_size),

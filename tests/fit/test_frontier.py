@@ -86,6 +86,14 @@ class TestRecords:
         assert found.diverged == ((64.0, 0.4, ()),)
         assert "1 runs failed" in found.notes[0]
 
+    def test_a_search_is_no_measurement_where_others_are_measured(self):
+        """An interrupted sweep: the search that goes on, and the one that ended, at batch sizes that wait."""
+        runs = [record(), record(128, role="search"), record(256, role="search", status="running")]
+        assert [crossing.batch_size for crossing in from_records(runs).crossings] == [64]
+        assert [crossing.batch_size for crossing in from_records(runs[1:]).crossings] == [128]
+        lost = record(128, seed=1, status="diverged", last=3)
+        assert [crossing.batch_size for crossing in from_records([*runs, lost]).crossings] == [64, 128]
+
     def test_every_target_of_the_sweep_unless_named(self):
         runs = [record(targets=(0.3, 0.1))]
         assert [c.target for c in from_records(runs).crossings] == [0.3, 0.1]

@@ -1,0 +1,57 @@
+"""The measured point of a batch size: which rate, how many steps, and when they are only a bound."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from simulated import Quadratic, make_spec, sweep
+
+from bscrit.crossing import Crossing, CrossingTable
+from bscrit.fit.core import fit_table
+from bscrit.fit.crossings import from_records
+from bscrit.fit.points import measured_points
+
+
+def points(*cells: list[tuple[float, bool]]):
+    """Points of runs (steps, censored), one cell a batch size: 16, 32, ..."""
+    rows = [
+        Crossing(16.0 * 2**i, steps, censored=censored, seed=str(seed))
+        for i, cell in enumerate(cells)
+        for seed, (steps, censored) in enumerate(cell)
+    ]
+    (fit,) = fit_table(CrossingTable(tuple(rows))).fits
+    return fit.points
+
+
+def test_a_sweep_and_its_fit_have_the_same_points():
+    spec = make_spec(batch_sizes=[4, 16, 64, 256], targets=[0.5, 0.2], seeds=2, max_steps=3000)
+    records = list(sweep(Quadratic(), spec).values())
+    for target, fit in zip((0.5, 0.2), fit_table(from_records(records)).fits, strict=True):
+        assert measured_points(records, target) == fit.points
+    assert measured_points(records, 1e-9)[0].censored == 2
+    assert measured_points([], 0.2) == ()
+
+
+def test_exact_runs_have_their_geometric_mean_and_an_interval():
+    (point,) = points([(100.0, False), (400.0, False)])
+    assert point.steps == pytest.approx(200)
+    assert point.low < 200 < point.high
+
+
+def test_where_some_are_censored_the_point_is_a_bound():
+    """Five of six runs had not arrived: the lucky one is not the point."""
+    (point,) = points([(100.0, False), *[(1600.0, True)] * 5])
+    assert point.steps == pytest.approx(np.exp(np.mean(np.log([100, *[1600] * 5]))))
+    assert (point.censored, point.low, point.high) == (5, None, None)
+
+
+def test_a_run_that_gave_up_early_counts_as_the_others():
+    (point,) = points([(100.0, False), (100.0, False), (2.0, True)])
+    assert point.steps == pytest.approx(100)
+
+
+def test_a_bound_is_printed_as_one():
+    rows = [
+        Crossing(64.0, s, censored=c, seed=str(i)) for i, (s, c) in enumerate([(100.0, False), (900.0, True)])
+    ]
+    assert ">300.0" in str(fit_table(CrossingTable(tuple(rows))))
