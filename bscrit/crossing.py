@@ -11,15 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from math import exp, inf, isnan
 
 import numpy as np
 
-from bscrit.curve import Curve, Floats
+from bscrit.curve import Curve, Floats, averaged
 from bscrit.position import examples_at_one_size
+from bscrit.smoothing import AFTER, ahead, first_below, window
 
-BEFORE, AFTER = 0.2, 0.1
 FARTHEST = 0.5  # in ln(steps), of a run from the mean of its seeds: beyond it a line says nothing
 OVERRUN = exp(AFTER)
 FURTHEST = 700.0  # of ln(steps), before numbers overflow
@@ -119,9 +118,9 @@ def crossing_of(curves: Sequence[Curve], target: float, *, confirmed: bool = Tru
         return None
     x, gaps, center = crossed
     mean = gaps.mean(axis=0)
-    alone = np.array([_alone(x, gap) for gap in gaps])
+    alone = np.array([min(first_below(x, gap), ahead(x, gap)) for gap in gaps])
     shares = np.clip(alone - center, -FARTHEST, FARTHEST)
-    wide = _window(x, center, before=2 * BEFORE)
+    wide = window(x, center)
     slope, level = np.polyfit(x[wide] - center, mean[wide], 1)
     residual = mean[wide] - level - slope * (x[wide] - center)
     scatter = float(residual.std() / abs(slope)) if slope else 0.0
@@ -153,19 +152,16 @@ def _crossed(curves: Sequence[Curve], target: float, confirmed: bool) -> tuple[F
     goal = curves[0].goal.falls(target)
     if not any((curve.loss <= goal).any() for curve in curves):
         return None
-    steps, losses = _averaged(curves)
+    steps, losses = averaged(curves)
     if len(steps) < 2:
         return None
     x, gaps = np.log(steps), losses - goal
     mean = gaps.mean(axis=0)
     if not (mean <= 0).any():
         return None
-    center = _first_below(x, mean)
-    if center is None:
-        return None
-    if confirmed and steps[-1] < max(exp(center + AFTER) - 1, exp(center)):
-        return None
-    return x, gaps, center
+    center = first_below(x, mean)
+    early = confirmed and center < inf and steps[-1] < max(exp(center + AFTER) - 1, exp(center))
+    return None if center == inf or early else (x, gaps, center)
 
 
 def forecast(curve: Curve, target: float) -> float:
@@ -178,81 +174,5 @@ def forecast(curve: Curve, target: float) -> float:
     if not keep.any():
         return inf
     last = curve.loss[-1]
-    center = _ahead(np.log(curve.steps[keep]), curve.loss[keep] - last, curve.goal.falls(target) - last)
+    center = ahead(np.log(curve.steps[keep]), curve.loss[keep] - last, curve.goal.falls(target) - last)
     return exp(min(center, FURTHEST)) if center < inf else center
-
-
-def _alone(x: Floats, gap: Floats) -> float:
-    """ln(steps) at which one run meets the target, or would if it went on."""
-    center = _first_below(x, gap)
-    return _ahead(x, gap) if center is None else center
-
-
-def _first_below(x: Floats, gap: Floats) -> float | None:
-    """ln(steps) at which the smoothed distance from the target first is 0."""
-    smooth = _local_line(x, gap)
-    below = np.flatnonzero(smooth <= 0)
-    if not len(below):
-        return None
-    index = int(below[0])
-    if index == 0:
-        return float(x[0])
-    share = smooth[index - 1] / (smooth[index - 1] - smooth[index])
-    return float(x[index - 1] + share * (x[index] - x[index - 1]))
-
-
-def _ahead(x: Floats, loss: Floats, target: float = 0.0) -> float:
-    """ln(steps) at which the last line of a curve meets the target; inf if never."""
-    if len(x) < 2:
-        return inf
-    last = x >= x[-1] - (BEFORE + AFTER)
-    last[-2:] = True
-    slope, value = np.polyfit(x[last] - x[-1], loss[last], 1)
-    if slope >= 0:
-        return inf
-    return float(x[-1] + max((target - value) / slope, 0.0))
-
-
-def _averaged(curves: Sequence[Curve]) -> tuple[Floats, Floats]:
-    """Common steps (> 0) and the losses of every curve there, finite, shape (curves, steps)."""
-    finite = [curve.finite() for curve in curves]
-    end = min((curve.steps[-1] for curve in finite if len(curve)), default=0.0)
-    cut = [curve.until(end) for curve in finite]
-    if not cut or not all(map(len, cut)):  # nothing there, or one ends before another begins
-        return np.empty(0), np.empty((len(curves), 0))
-    if any(len(a) != len(b) or (a.steps != b.steps).any() for a, b in pairwise(cut)):
-        finest = max(cut, key=len).steps
-        grid = finest[(finest >= max(curve.steps[0] for curve in cut)) & (finest > 0)]
-        start = min(
-            0.5, *(float(c.steps[c.steps > 0].min(initial=1.0)) / 2 for c in cut)
-        )  # of a point at step 0
-        losses = np.stack([np.interp(np.log(grid), np.log(np.maximum(c.steps, start)), c.loss) for c in cut])
-        return grid, losses
-    keep = cut[0].steps > 0
-    return cut[0].steps[keep], np.stack([c.loss[keep] for c in cut])
-
-
-def _local_line(x: Floats, loss: Floats) -> Floats:
-    """At each x the value there of the line fitted to the points in its window, shape (n,)."""
-    index = np.arange(len(x))
-    low = np.minimum(np.searchsorted(x, x - BEFORE, side="left"), np.maximum(index - 1, 0))
-    high = np.maximum(np.searchsorted(x, x + AFTER, side="right"), np.minimum(index + 2, len(x)))
-    x = x - x[-1]
-
-    def total(values: Floats) -> Floats:
-        sums: Floats = np.concatenate([[0.0], np.cumsum(values)])
-        inside: Floats = sums[high] - sums[low]
-        return inside
-
-    n, sx, sy = (high - low).astype(float), total(x), total(loss)
-    sxx, sxy = total(x * x) - sx * sx / n, total(x * loss) - sx * sy / n
-    line: Floats = sy / n + sxy / sxx * (x - sx / n)
-    return line
-
-
-def _window(x: Floats, center: float, before: float = BEFORE) -> slice:
-    """Indices of the points in the window; at least the two that enclose its centre."""
-    low = int(np.searchsorted(x, center - before, side="left"))
-    high = int(np.searchsorted(x, center + AFTER, side="right"))
-    middle = int(np.clip(np.searchsorted(x, center), 1, len(x) - 1))
-    return slice(min(low, middle - 1), max(high, middle + 1))

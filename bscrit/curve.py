@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -74,6 +76,25 @@ def read_curve(path: Path, goal: Goal = LOSS) -> Curve:
         return replace(EMPTY, goal=goal)
     table = np.array([rows[step] for step in sorted(rows)])
     return Curve(table[:, 0], table[:, 1], goal.falls(table[:, 2]), table[:, 3], goal)
+
+
+def averaged(curves: Sequence[Curve]) -> tuple[Floats, Floats]:
+    """Common steps (> 0) and the losses of every curve there, finite, shape (curves, steps)."""
+    finite = [curve.finite() for curve in curves]
+    end = min((curve.steps[-1] for curve in finite if len(curve)), default=0.0)
+    cut = [curve.until(end) for curve in finite]
+    if not cut or not all(map(len, cut)):  # nothing there, or one ends before another begins
+        return np.empty(0), np.empty((len(curves), 0))
+    if any(len(a) != len(b) or (a.steps != b.steps).any() for a, b in pairwise(cut)):
+        finest = max(cut, key=len).steps
+        grid = finest[(finest >= max(curve.steps[0] for curve in cut)) & (finest > 0)]
+        start = min(
+            0.5, *(float(c.steps[c.steps > 0].min(initial=1.0)) / 2 for c in cut)
+        )  # of a point at step 0
+        losses = np.stack([np.interp(np.log(grid), np.log(np.maximum(c.steps, start)), c.loss) for c in cut])
+        return grid, losses
+    keep = cut[0].steps > 0
+    return cut[0].steps[keep], np.stack([c.loss[keep] for c in cut])
 
 
 def curve_header(goal: Goal = LOSS) -> str:

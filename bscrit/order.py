@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from bscrit.trial import Trial
 
@@ -35,10 +34,6 @@ class NoiseSettings:
     precision: float = 0.1
     max_examples: int = 0
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> NoiseSettings:
-        return cls(**{**data, **{name: tuple(data[name]) for name in ("metrics", "losses")}})
-
     def after(self, step: int) -> int:
         """The step of the sample that follows the one at `step`."""
         return step + max(self.every, int(self.spacing * step))
@@ -54,8 +49,7 @@ class Order:
         lanes: (learning rate, seed) of every lane of the cohort, so that any one folder can restore it.
         targets: values of the goal's metric to reach, the hardest last.
         max_steps: budget of a lane in steps.
-        cap_steps: where a lane is stopped although budget is left, 0 for never: at the edge of stability a
-            run can wander for the whole budget.
+        cap_steps: where a lane is stopped although budget is left, 0 for never.
         incumbents: fewest steps so far to each target, none while a target was not reached; a search lane
             that passes them all cannot win any more.
         noise: how the noise scale is measured, None for not at all.
@@ -79,13 +73,6 @@ class Order:
     micro_batch: int = 0
     device: str = "cpu"
     splits: bool = True
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Order:
-        lanes = tuple((float(lr), int(seed)) for lr, seed in data["lanes"])
-        lists = {name: tuple(data[name]) for name in ("targets", "incumbents")}
-        noise = NoiseSettings.from_dict(data["noise"]) if data["noise"] is not None else None
-        return cls(**{**data, "lanes": lanes, "noise": noise, **lists})
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from bscrit.files import whole_json
 
@@ -35,7 +37,7 @@ class Preflight:
     unit: str = "example"
     examples: int | None = None
     fingerprint: str = ""
-    untrained_value: float = float("inf")
+    untrained_value: Annotated[float, Field(strict=False)] = float("inf")  # as text where it is not finite
     parameters: int = 0
     splits: bool = True
     engines: Mapping[int, str] = field(default_factory=dict)
@@ -51,16 +53,10 @@ class Preflight:
         value = self.untrained_value
         return {**asdict(self), "untrained_value": value if math.isfinite(value) else str(value)}
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Preflight:
-        engines = {int(size): str(name) for size, name in data["engines"].items()}
-        lists = {name: tuple(data[name]) for name in ("problems", "notes")}
-        return cls(**{**data, "untrained_value": float(data["untrained_value"]), "engines": engines, **lists})
-
 
 def read_preflight(path: Path) -> Preflight | None:
     """The facts that a file holds; None where there is none, or where it was torn or is of another version."""
     try:
-        return Preflight.from_dict(whole_json(path) or {})
-    except (KeyError, TypeError, ValueError, AttributeError):
+        return TypeAdapter(Preflight).validate_python(whole_json(path))
+    except ValidationError:
         return None

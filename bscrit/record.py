@@ -6,11 +6,13 @@ worker in between.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, TypeVar, get_args
+
+from pydantic import TypeAdapter, ValidationError
 
 from bscrit.crossing import steps_to
 from bscrit.curve import EMPTY, Curve, read_curve
@@ -23,7 +25,7 @@ from bscrit.trial import FINISHED, Status, Trial
 
 SCHEMA = 3  # rises when the meaning of a file changes
 STATUSES = get_args(Status)
-Parsed = TypeVar("Parsed")
+Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True)
@@ -99,10 +101,10 @@ def read_record(folder: Path) -> Record | None:
         UserError: another version wrote the folder, or a file was changed.
     """
     paths = TrialPaths(folder)
-    trial, order = _read(paths.trial, Trial.from_dict), _read(paths.order, Order.from_dict)
+    trial, order = _read(paths.trial, Trial), _read(paths.order, Order)
     if trial is None or order is None:
         return None
-    ending = _read(paths.status, dict) or {}  # first: the streams are whole once it is written
+    ending = _read(paths.status, dict[str, Any]) or {}  # first: the streams are whole once it is written
     record = Record(
         trial,
         order,
@@ -122,8 +124,8 @@ def read_record(folder: Path) -> Record | None:
     return replace(record, status=status, reason=str(ending.get("reason", "")), facts=facts)
 
 
-def _read(path: Path, parse: Callable[[Mapping[str, Any]], Parsed]) -> Parsed | None:
-    """A file, parsed; None where it is not there or torn."""
+def _read(path: Path, kind: type[Kind]) -> Kind | None:
+    """What a file holds; None where it is not there or torn."""
     data = whole_json(path)
     if data is None:
         return None
@@ -134,9 +136,14 @@ def _read(path: Path, parse: Callable[[Mapping[str, Any]], Parsed]) -> Parsed | 
             "use the version of bscrit that wrote it, or another --out folder",
         )
     try:
-        return parse(data)
-    except (TypeError, ValueError, KeyError, OverflowError) as error:
-        what = f"is not as this version wrote it ({type(error).__name__}: {error})"
-        raise UserError(
-            str(path), what, "restore the file, or remove the folder: its trial runs again"
-        ) from error
+        return _adapter(kind).validate_python(data)
+    except ValidationError as error:
+        mistake = error.errors()[0]
+        what = f"is not as this version wrote it ({'.'.join(map(str, mistake['loc']))}: {mistake['msg']})"
+        remedy = "restore the file, or remove the folder: its trial runs again"
+        raise UserError(str(path), what, remedy) from error
+
+
+@cache
+def _adapter(kind: type[Kind]) -> TypeAdapter[Kind]:
+    return TypeAdapter(kind)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator, TypeAdapter
+from pydantic import ConfigDict, Field, PlainSerializer, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from bscrit.errors import UserError
@@ -116,15 +116,11 @@ class Waits:
     seconds: float = 0.0
 
 
-def _preflight(value: Any) -> Preflight:
-    return value if isinstance(value, Preflight) else Preflight.from_dict(value)
-
-
 @dataclass(frozen=True, config=STRICT)
 class Facts:
     """A workload was looked at."""
 
-    preflight: Annotated[Preflight, PlainValidator(_preflight), PlainSerializer(Preflight.to_dict)]
+    preflight: Annotated[Preflight, PlainSerializer(Preflight.to_dict)]
     kind: Literal["facts"] = "facts"
 
 

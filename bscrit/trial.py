@@ -75,11 +75,3 @@ class Trial:
     def to_dict(self) -> dict[str, Any]:
         """Plain values; what was left out stays out, so that a key that is new changes no other trial's hash."""
         return {name: value for name, value in asdict(self).items() if value is not None}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Trial:
-        """Raises TypeError or ValueError for what `to_dict` does not write."""
-        trial = cls(**{**data, "goal": Goal(**data["goal"])})
-        if type(trial.batch_size) is not int or trial.batch_size < 1 or not trial.lr > 0:
-            raise ValueError(f"batch size {trial.batch_size!r} at rate {trial.lr!r}")
-        return trial

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bscrit.cohort.judge import evaluation_after
-from bscrit.crossing import AFTER, OVERRUN, crossing_of, examples_at, forecast, steps_to
+from bscrit.crossing import OVERRUN, crossing_of, examples_at, forecast, steps_to
 from bscrit.curve import Curve
 from bscrit.goal import Goal
 from bscrit.workloads.exact import power_law
@@ -202,4 +202,4 @@ def test_no_forecast_where_nothing_falls(loss):
 
 def test_a_forecast_beyond_all_numbers_is_still_a_number():
     assert forecast(curve([1, 1, 1 - 1e-12, 1 - 2e-12]), -1e9) < math.inf
-    assert math.log(OVERRUN) == pytest.approx(AFTER)
+    assert math.log(OVERRUN) == pytest.approx(0.1)

@@ -93,7 +93,7 @@ def test_a_request_of_another_form_is_refused(tmp_path, text):
 
 
 @pytest.mark.parametrize(
-    "text", ["{", '{"kind": "done", "ended": "yes"}', '{"kind": "facts", "preflight": {}}']
+    "text", ["{", '{"kind": "done", "ended": "yes"}', '{"kind": "facts", "preflight": {"engines": 3}}']
 )
 def test_an_answer_of_another_form_is_one_of_a_worker_that_failed(tmp_path, text):
     (tmp_path / "x.answer.json").write_text(text)

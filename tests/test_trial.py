@@ -4,6 +4,7 @@ import json
 from dataclasses import fields, replace
 
 import pytest
+from pydantic import TypeAdapter
 
 from bscrit.goal import Goal
 from bscrit.trial import CENSORED, FINISHED, Trial
@@ -49,7 +50,7 @@ def test_the_order_of_settings_does_not_matter():
 
 
 def test_a_trial_survives_json():
-    again = Trial.from_dict(json.loads(json.dumps(TRIAL.to_dict())))
+    again = TypeAdapter(Trial).validate_python(json.loads(json.dumps(TRIAL.to_dict())))
     assert again == TRIAL
     assert again.key == TRIAL.key
 

@@ -12,8 +12,9 @@ from dataclasses import replace
 from math import exp, log
 from typing import TypeVar
 
-from bscrit.crossing import AFTER, BEFORE, Crossing, CrossingTable, crossing_of
+from bscrit.crossing import Crossing, CrossingTable, crossing_of
 from bscrit.errors import UserError
+from bscrit.smoothing import AFTER, BEFORE
 from bscrit.tables.curves import Run, Runs
 from bscrit.tables.sheet import Sheet
 

@@ -7,7 +7,7 @@ import pytest
 from inprocess import InProcess, Silent
 
 from bscrit.paths import ResultsPaths
-from bscrit.preflight import Preflight
+from bscrit.preflight import read_preflight
 from bscrit.spec import parse_spec
 from bscrit.sweep.preflight import earlier_facts, inspect
 
@@ -65,7 +65,7 @@ def test_a_file_that_changed_wants_another_look(looked, folder, name):
 @pytest.mark.parametrize("package", ["bscrit", "torch", "python"])
 def test_another_version_wants_another_look(looked, folder, package):
     file = looked / "preflight.json"
-    facts = Preflight.from_dict(json.loads(file.read_text()))
+    facts = read_preflight(file)
     file.write_text(json.dumps(replace(facts, versions={**facts.versions, package: "0.0"}).to_dict()))
     assert earlier_facts(text_spec(folder), looked) is None
 

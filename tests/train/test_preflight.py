@@ -9,7 +9,7 @@ from own import write_module
 
 from bscrit.engine.self_test import Choice
 from bscrit.errors import UserError
-from bscrit.preflight import Preflight
+from bscrit.preflight import read_preflight
 from bscrit.request import Setup
 from bscrit.train.preflight import preflight, resolve_device
 
@@ -56,9 +56,10 @@ def test_facts_of_a_workload_with_a_known_start():
     assert facts.versions["torch"]
 
 
-def test_facts_survive_json():
+def test_facts_survive_json(tmp_path):
     facts = preflight(setup())
-    assert Preflight.from_dict(json.loads(json.dumps(facts.to_dict()))) == facts
+    (tmp_path / "p.json").write_text(json.dumps(facts.to_dict()))
+    assert read_preflight(tmp_path / "p.json") == facts
 
 
 def test_a_user_s_workload(own):
