@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import json
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bscrit.errors import UserError
 from bscrit.tables.columns import ROLES, tidy
-from bscrit.tables.sheet import EMPTY, Sheet, column_names, first_line
+from bscrit.tables.sheet import Sheet, column_names, first_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -89,35 +87,19 @@ def _read_lines(name: str, text: str) -> Sheet:
     """JSON lines, some thousand at a time: a million objects at once would need gigabytes."""
     import pandas as pd
 
-    numbered = enumerate(io.TextIOWrapper(io.BytesIO(text.encode()), "utf-8", newline="\n"), 1)
-    frames, torn = [], 0
-    while lines := list(islice(numbered, CHUNK)):
-        chunk = [(number, line) for number, line in lines if not line.isspace()]
-        numbers = [number for number, _ in chunk]
-        try:
-            records = _loads(f"[{','.join(line for _, line in chunk)}]")
-        except (ValueError, RecursionError):
-            records = []
-        if len(records) != len(chunk):
-            records = list(_one_by_one(name, chunk))
-            torn = chunk[-1][0] if len(records) < len(chunk) else 0
-            if torn and next(numbered, None):
-                raise _invalid(f"{name}, line {torn}", ValueError("the object does not end"))
-        if records:
-            frames.append(_frame(name, "line", records, numbers[: len(records)]))
-    if not frames:
-        raise UserError(name, "holds no rows", EMPTY)
-    return Sheet(name, pd.concat(frames), (f"left out line {torn}, which is torn",) if torn else ())
-
-
-def _one_by_one(name: str, chunk: Sequence[tuple[int, str]]) -> Iterator[Any]:
-    """The objects of some lines; a broken last line ends them."""
-    for number, line in chunk:
-        try:
-            yield _loads(line)
-        except (ValueError, RecursionError) as error:
-            if number != chunk[-1][0]:
-                raise _invalid(f"{name}, line {number}", error) from None
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    frames, torn = [], tuple[str, ...]()
+    for start in range(0, len(lines), CHUNK):
+        records = {}
+        for number, line in lines[start : start + CHUNK]:
+            try:
+                records[number] = _loads(line)
+            except (ValueError, RecursionError) as error:
+                if number != lines[-1][0]:
+                    raise _invalid(f"{name}, line {number}", error) from None
+                torn = (f"left out line {number}, which is torn",)
+        frames.append(_frame(name, "line", list(records.values()), list(records)))
+    return Sheet(name, pd.concat(frames), torn)
 
 
 def _frame(name: str, noun: str, records: Sequence[Any], numbers: Sequence[int]) -> pd.DataFrame:

@@ -1,7 +1,7 @@
 """Separated cells -> a sheet, whatever the separator, quoting, comments and blank lines.
 
-A plain pass over the lines finds the separator, numbers the rows for messages, and refuses rows with too
-many cells or too few, which a parser would shift or pad in silence. pandas' C parser then types the columns.
+A pass over the lines finds the separator, numbers the rows for messages, and refuses rows with too many cells or
+too few, which a parser would shift or pad in silence. pandas then types the columns of the rows, written anew.
 """
 
 from __future__ import annotations
@@ -9,14 +9,12 @@ from __future__ import annotations
 import csv
 import io
 import re
-import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from bscrit.errors import UserError
-from bscrit.tables.sheet import Sheet, column_names, first_line
+from bscrit.tables.sheet import EMPTY, Sheet, column_names, first_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,94 +28,89 @@ def read_cells(name: str, text: str) -> Sheet:
 
     An empty cell is NaN, while "nan" stays text: a loss that was not logged is not a loss that diverged.
     """
-    import pandas as pd
 
-    plain = _without_markdown(text)
-    data = (plain or text).encode()
-    layout = _survey(name, data)
-    frame = _parse(name, data, layout)
-    frame.index = pd.Index(layout.lines, dtype="int64")
-    filled = frame.notna().any(axis=1)
-
-    def spelled(columns: Sequence[str]) -> pd.DataFrame:
-        return _parse(name, data, layout, typed=False)[list(columns)].set_axis(frame.index)[filled]
-
-    notes = [] if layout.separator in ", " else [f"cells are separated by {SEPARATORS[layout.separator]}"]
-    notes = ["read as a Markdown table"] if plain else notes
-    again = ", ".join(map(str, layout.repeated[:3])) + " and others" * (len(layout.repeated) > 3)
-    notes += [f"left out lines that repeat the header ({again})"] if layout.repeated else []
-    notes += [f"left out {layout.titles} lines of title above the header"] if layout.titles else []
-    notes += [f"left out line {layout.torn}, which is torn"] if layout.torn else []
-    return Sheet(name, frame[filled], tuple(notes), separator=layout.separator, blanks=True, spelled=spelled)
-
-
-@dataclass(frozen=True)
-class _Layout:
-    """Where the table stands in its text.
-
-    Attributes:
-        separator: one of SEPARATORS.
-        columns: names of the header.
-        start: number of lines up to and including the header.
-        lines: line number of each row.
-        plain: whether every line after the header is a whole row or blank.
-        torn: the line of an unfinished last row, 0 where there is none.
-        titles: number of lines above the header that hold a title.
-        repeated: line numbers at which the header stands again.
-    """
-
-    separator: str
-    columns: list[str]
-    start: int
-    lines: list[int]
-    plain: bool
-    torn: int
-    titles: int
-    repeated: list[int]
-
-
-def _survey(name: str, data: bytes) -> _Layout:
-    lines = _Lines(data)
-    declared = re.fullmatch(r"sep=([,;|\t])\s*", next(lines, ""), re.IGNORECASE)
-    if not declared:
-        lines = _Lines(data)
-    sample = list(islice(_Lines(data), int(bool(declared)), SAMPLE))
+    markdown = _without_markdown(text)
+    lines, sample = _Lines(markdown or text), list(islice(_Lines(markdown or text), SAMPLE))
+    declared = re.fullmatch(r"sep=([,;|\t])\s*", sample[0] if sample else "", re.IGNORECASE)
+    if declared:
+        sample.remove(next(lines))
     separator = declared[1] if declared else _separator(sample)
+    notes = [] if separator in ", " else [f"cells are separated by {SEPARATORS[separator]}"]
+    notes = ["read as a Markdown table"] if markdown else notes
     rows = _rows(name, lines, separator)
-    titles = _titles(list(_rows(name, iter(sample), separator)))
-    for _ in range(titles):
-        next(rows)
-    header, start, line_numbers = next(rows, []), lines.number, list[int]()
-    if header and all(_is_number(cell) for cell in header):
-        if len(commented := next(_rows(name, iter([lines.comment]), separator), [])) != len(header):
+    if titles := _titles(list(_rows(name, iter(sample), separator))):
+        notes.append(f"left out {titles} lines of title above the header")
+    header, start = next(islice(rows, titles, None), []), lines.number
+    if header and all(map(_is_number, header)):
+        commented = next(_rows(name, iter([lines.comment]), separator), [])
+        if len(commented) != len(header):
             what = f"has no column names, it begins with {', '.join(header)[:60]}"
             raise UserError(f"{name}, line {start}", what, "begin with a line like batch_size,steps,lr")
-        header, start, line_numbers = commented, lines.commented, [start]
+        header, start, rows = commented, lines.commented, chain([header], rows)
     columns = column_names(f"{name}, line {start}", header)
-    named = max((index + 1 for index, cell in enumerate(header) if cell.strip()), default=0)
+    body, numbers, more = _body(name, lines, rows, columns)
+    if not numbers:
+        raise UserError(name, "holds no rows", EMPTY)
+    frame = _parse(body, columns, numbers)
+    filled = frame.notna().any(axis=1)
 
-    comments, padded, torn, before, cells = lines.commented, False, 0, lines.number, header
-    known, repeated = {column for column in columns if not _is_number(column)}, list[int]()
+    def spelled(names: Sequence[str]) -> pd.DataFrame:
+        return _parse(body, columns, numbers, typed=False)[list(names)][filled]
+
+    return Sheet(name, frame[filled], (*notes, *more), separator=separator, blanks=True, spelled=spelled)
+
+
+def _body(
+    name: str, lines: _Lines, rows: Iterator[list[str]], columns: list[str]
+) -> tuple[str, list[int], list[str]]:
+    """The rows below the header as plain CSV, the line number of each, and notes on what was left out."""
+    body, numbers, repeated, notes = io.StringIO(), list[int](), list[str](), list[str]()
+    write = csv.writer(body).writerow
+    width = len(columns)
+    named = max((i for i, column in enumerate(columns, 1) if not column.startswith("unnamed ")), default=0)
+    known = {column for column in columns if not _is_number(column)}
+    before, cells = lines.number, list[str]()
     for cells in rows:
-        if not known.isdisjoint(cells) and (again := _repeats(cells, columns, known)) is not None:
-            if not again:
-                what = f"begins another table, with the columns {', '.join(cells)[:60]}"
-                raise UserError(f"{name}, line {lines.number}", what, "put each table in a file of its own")
-            repeated.append(before := lines.number)
-            continue
-        if len(cells) != len(columns):
-            padded = True
-            if len(cells) < named or any(cell.strip() for cell in cells[len(columns) :]):
-                if len(cells) < named and not data.endswith((b"\n", b"\r")) and next(rows, None) is None:
-                    torn = lines.number
-                    break
-                raise _uneven(f"{name}, line {before + 1}", cells, len(columns))
-        line_numbers.append(lines.number)
+        again = None if known.isdisjoint(cells) else _repeats(cells, columns, known)
+        if again is False:
+            what = f"begins another table, with the columns {', '.join(cells)[:60]}"
+            raise UserError(f"{name}, line {lines.number}", what, "put each table in a file of its own")
+        if again:
+            repeated.append(str(lines.number))
+        elif len(cells) < named and not lines.ended and next(rows, None) is None:
+            notes.append(f"left out line {lines.number}, which is torn")
+            break
+        elif len(cells) < named or any(cell.strip() for cell in cells[width:]):
+            raise _uneven(f"{name}, line {before + 1}", cells, width)
+        else:
+            write((cells + [""] * width)[:width])
+            numbers.append(lines.number)
         before = lines.number
-    if data.count(b'"') % 2 and _spans(cells):
-        raise _uneven(f"{name}, line {line_numbers[-1] if line_numbers else start}", cells, len(columns))
-    plain = not padded and not torn and comments == lines.commented
-    return _Layout(separator, columns, start, line_numbers, plain, torn, titles, repeated)
+    if _spans(cells) and lines.text.count('"') % 2:
+        raise _uneven(f"{name}, line {before}", cells, width)
+    if repeated:
+        more = " and others" * (len(repeated) > 3)
+        notes.insert(0, f"left out lines that repeat the header ({', '.join(repeated[:3])}{more})")
+    return body.getvalue(), numbers, notes
+
+
+def _parse(body: str, columns: list[str], numbers: list[int], typed: bool = True) -> pd.DataFrame:
+    """The rows as a frame, indexed by their line numbers."""
+    import pandas as pd
+
+    try:
+        frame = pd.read_csv(
+            io.StringIO(body),
+            names=columns,
+            index_col=False,
+            dtype=None if typed else str,
+            keep_default_na=False,
+            na_values=[""],
+            low_memory=False,
+        )
+    except (ValueError, OverflowError):  # of a number that no type holds
+        return _parse(body, columns, numbers, typed=False)
+    return frame.set_axis(pd.Index(numbers, dtype="int64"))
 
 
 def _repeats(cells: Sequence[str], columns: Sequence[str], known: set[str]) -> bool | None:
@@ -167,12 +160,15 @@ class _Lines(Iterator[str]):
     """The lines that may hold cells, neither blank nor a comment.
 
     Attributes:
+        ended: whether the last line of the text is whole.
         number: of the last line.
         comment, commented: the last comment and its line number.
     """
 
-    def __init__(self, data: bytes) -> None:
-        self.stream = io.TextIOWrapper(io.BytesIO(data), "utf-8", newline="")
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.ended = text.endswith(("\n", "\r"))
+        self.stream = io.StringIO(text, newline="")
         self.number = self.commented = 0
         self.comment = ""
 
@@ -217,40 +213,3 @@ def _titles(rows: Sequence[Sequence[str]]) -> int:
 
 def _is_number(cell: str) -> bool:
     return re.fullmatch(r"\s*[+-]?[\d.,]+(e[+-]?\d+)?\s*", cell, re.IGNORECASE) is not None
-
-
-def _parse(name: str, data: bytes, layout: _Layout, typed: bool = True) -> pd.DataFrame:
-    """The rows as a frame; the C parser where it sees the same rows, else cell by cell."""
-    import pandas as pd
-
-    if layout.plain:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error", pd.errors.ParserWarning)
-                frame = pd.read_csv(
-                    io.BytesIO(data),
-                    sep=r"\s+" if layout.separator == " " else layout.separator,
-                    header=None,
-                    names=layout.columns,
-                    index_col=False,
-                    skiprows=[*range(layout.start), *(line - 1 for line in layout.repeated)]
-                    if layout.repeated
-                    else layout.start,
-                    dtype=None if typed else str,
-                    keep_default_na=False,
-                    na_values=[""],
-                    low_memory=False,
-                )
-        except (ValueError, OverflowError, pd.errors.ParserWarning):  # a ParserError is a ValueError
-            frame = pd.DataFrame()
-        if len(frame) == len(layout.lines):
-            return frame
-    lines = _Lines(data)
-    while lines.number < layout.start:
-        next(lines)
-    width = len(layout.columns)
-    every = (row for row in _rows(name, lines, layout.separator) if lines.number not in layout.repeated)
-    rows = islice(every, len(layout.lines))
-    cells = [(row + [""] * width)[:width] for row in rows]
-    frame = pd.DataFrame(cells, columns=layout.columns, dtype="str")
-    return frame.mask(frame == "")
