@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from bscrit.estimate import Estimate
+from bscrit.goal import LOSS, Goal
 
 if TYPE_CHECKING:
     from bscrit.curve import Curve
@@ -223,7 +224,8 @@ class NoisePoint:
 
     Attributes:
         steps: in the middle of a window, or where the parameters were frozen.
-        loss: of the mean curve there, None where it is unknown or not positive.
+        loss: of the mean curve there, or another metric as the user knows it; None where it is unknown, and where
+            it falls and is not positive.
         scale: with its interval; where it is not resolved, without a value.
     """
 
@@ -239,11 +241,13 @@ class NoiseAlong:
     Attributes:
         windows: batch size -> windows of the runs, ascending in steps.
         frozen: batch size -> measurements at frozen parameters.
+        goal: the metric of the curves.
     """
 
     metric: str
     windows: Mapping[float, tuple[NoisePoint, ...]]
     frozen: Mapping[float, tuple[NoisePoint, ...]]
+    goal: Goal = LOSS
 
 
 @dataclass(frozen=True)

@@ -119,6 +119,7 @@ def noise_along(records: Sequence[Record], metric: str, data: float | None = Non
         metric,
         {size: _in_windows(group, metric, data) for size, group in groups.items()},
         {size: _at_frozen(group, metric, data) for size, group in groups.items()},
+        records[0].trial.goal if records else LOSS,
     )
 
 
@@ -163,13 +164,16 @@ def _in_windows(records: Sequence[Record], metric: str, data: float | None) -> t
 
 
 def _mean_loss(curves: Sequence[Curve], window: Window) -> float | None:
-    """The geometric mean over a window's steps of the runs' mean loss."""
-    if not curves or curves[0].goal.direction == "up":
+    """The mean over a window's steps of the runs' mean metric, geometric where it falls."""
+    if not curves:
         return None
     steps = window.low + window.length * (np.arange(INSIDE) + 0.5) / INSIDE
     wanted = np.log(np.maximum(steps, 0.5))
     each = [np.interp(wanted, np.log(np.maximum(curve.steps, 0.5)), curve.loss) for curve in curves]
     loss = np.mean(each, axis=0)
+    goal = curves[0].goal
+    if goal.direction == "up":
+        return goal.falls(float(loss.mean()))
     return float(np.exp(np.log(loss).mean())) if (loss > 0).all() else None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -24,8 +23,8 @@ def best_rate(ax: Axes, fits: Sequence[Fit], unit: str, runs: SweepRuns | None =
     The guide lines, rates in proportion to B and to its square root, pass through the tuned rate of the hardest
     target at its smallest batch size. The legend is left to the caller.
     """
-    known = [fit for fit in fits if tuned(fit)]
-    drawn = shown(known)
+    with_rates = [fit for fit in fits if tuned(fit)]
+    drawn = shown(with_rates)
     points = [point for fit in drawn for point in tuned(fit)]
     sizes = sorted({point.batch_size for point in points})
     unstable = runs.least_diverged if runs else {}
@@ -37,27 +36,19 @@ def best_rate(ax: Axes, fits: Sequence[Fit], unit: str, runs: SweepRuns | None =
         x, y = list(unstable), list(unstable.values())
         ax.fill_between(x, y, yspan[1], color=SHADE, zorder=0.5, label="_unstable")
         ax.plot(x, y, "x", color=GREY, ms=4, label="_diverged")
+        sign(ax, "least rate that diverged", marker="x", markersize=4)
     if drawn:
         _guides(ax, tuned(drawn[-1])[0], xspan)
     for index, fit in enumerate(drawn):
         colour, marker = SERIES[index]
-        mine = tuned(fit)
-        batch, lr = [point.batch_size for point in mine], [point.lr or 0.0 for point in mine]
+        batch, lr = zip(*((point.batch_size, point.lr or 0.0) for point in tuned(fit)), strict=True)
         size = 4 + 1.2 * (len(drawn) - 1 - index)  # so that equal rates of several targets can all be seen
-        look: dict[str, Any] = {
-            "marker": marker,
-            "ms": size,
-            "color": colour,
-            "label": labels.name(fit, fits),
-        }
-        ax.plot(batch, lr, lw=0.7, **look)
+        ax.plot(batch, lr, lw=0.7, marker=marker, ms=size, color=colour, label=labels.name(fit, fits))
     if runs and runs.rate_law:
         batch_sizes = np.geomspace(*xspan, 200)
         rates = runs.rate_law.curve(batch_sizes)
         ax.plot(batch_sizes, rates, color="black", lw=1.1, zorder=1.9, label="law of the best rate")
-    if unstable:
-        sign(ax, "least rate that diverged", marker="x", markersize=4)
-    say_left_out(ax, "fits", len(known) - len(drawn))
+    say_left_out(ax, "fits", len(with_rates) - len(drawn))
 
 
 def tuned(fit: Fit) -> list[Point]:

@@ -76,7 +76,7 @@ def _metric_axis(ax: Axes, kept: Sequence[Curve], targets: Sequence[float]) -> N
     low = min([*(float(curve.loss.min()) for curve in kept), *falling], default=0.1)
     tops = [max(float(curve.loss[0]), float(np.quantile(curve.loss, 0.99))) for curve in kept]
     high = max([*tops, *falling], default=1.0)
-    label = goal.metric[:1].upper() + goal.metric[1:]
+    label = labels.metric(goal)
     if low > 0 and goal.direction == "down":
         log_axis(ax.yaxis, label, limits([low, high], least=1.05))
     else:

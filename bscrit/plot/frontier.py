@@ -8,20 +8,17 @@ diagonal, E = B S. Beside it lies the frontier that the noise scale of the runs 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bscrit.curve import Floats
-from bscrit.estimate import Estimate
 from bscrit.fit.report import Report
-from bscrit.fit.result import Fit
+from bscrit.fit.result import Fit, Forecast
 from bscrit.plot import labels
 from bscrit.plot.figure import Drawing, finished, lacks_points
-from bscrit.plot.series import Frame, batch_sizes, draw_series, explain, reach, shown, steps_at
+from bscrit.plot.series import Frame, batch_sizes, draw_series, explain, reach, shown
 from bscrit.plot.style import FAINT, GREY, SERIES, panels, sign
 from bscrit.plot.ticks import limits, log_axis, ticks_at
 from bscrit.words import compact
@@ -39,12 +36,13 @@ def frontier(ax: Axes, fits: Sequence[Fit], unit: str) -> None:
     The legend is left to the caller: `ax.legend()`, or `style.legend` under the figure.
     """
     drawn = shown(fits)
-    told = {index: forecast for index, fit in enumerate(drawn) if (forecast := _forecast(fit))}
+    told = {index: predicted for index, fit in enumerate(drawn) if (predicted := _predicted(fit))}
     if len(told) > MOST_FORECASTS:
         told = dict([max(told.items())])
+    criticals = [_critical(forecast) for _, forecast in told.values()]
     batch, steps = reach(drawn)
-    batch += [forecast.b_crit for forecast in told.values()]
-    steps += [2 * forecast.s_min for forecast in told.values()]
+    batch += [b_crit for b_crit, _ in criticals]
+    steps += [twice_s_min for _, twice_s_min in criticals]
     xspan = limits(steps, pad=0.1)
     yspan = limits((b * s for b, s in zip(batch, steps, strict=True)), pad=0.1)
     log_axis(ax.xaxis, "Optimizer steps", xspan)
@@ -52,65 +50,57 @@ def frontier(ax: Axes, fits: Sequence[Fit], unit: str) -> None:
     _diagonals(ax, batch_sizes(drawn), unit)
     arrow = min(xspan[1] / xspan[0], yspan[1] / yspan[0]) ** 0.09
     beyond = np.geomspace(yspan[0] / xspan[1], yspan[1] / xspan[0], 400)
+    frame = Frame(lambda batch, steps: (steps, batch * steps), beyond, arrow)
     for index in range(len(drawn)):
-        draw_series(ax, index, drawn, unit, Frame(_place, beyond, arrow))
-        if index in told:
-            _predicted(ax, told[index], SERIES[index][0], beyond)
+        draw_series(ax, index, drawn, unit, frame)
+    for index, critical in zip(told, criticals, strict=True):
+        colour = SERIES[index][0]
+        ax.plot(*frame.hyperbola(beyond, critical), color=colour, zorder=1.9, label="_predicted", **PREDICTED)
+        point = frame.place(*np.array(critical)[:, None])
+        ax.plot(*point, "d", ms=6, mfc="white", mec=colour, mew=1, zorder=4.8, label="_predicted b_crit")
     if told:
-        _explain(
+        only = (
+            f" (drawn for {labels.name(drawn[max(told)], fits)} only)" if len(drawn) > MOST_FORECASTS else ""
+        )
+        sign(
             ax,
-            list(told.values()),
-            "" if len(drawn) <= MOST_FORECASTS else labels.name(drawn[max(told)], fits),
+            _prediction(list(told.values())) + only,
+            marker="d",
+            markersize=6,
+            markerfacecolor="white",
+            **PREDICTED,
         )
     explain(ax, drawn, len(fits) - len(drawn))
 
 
-def _place(batch: Floats, steps: Floats) -> tuple[Floats, Floats]:
-    return steps, batch * steps
+def _predicted(fit: Fit) -> tuple[str, Forecast] | None:
+    """The forecast in the metric that is nearest to what B_crit is, with that metric; None without values."""
+    by_metric = {
+        comparison.metric: comparison.forecast
+        for comparison in fit.noise
+        if comparison.forecast and comparison.forecast.s_min.value and comparison.forecast.b_crit.value
+    }
+    return next(((metric, by_metric[metric]) for metric in PREFERRED if metric in by_metric), None)
 
 
-@dataclass(frozen=True)
-class _Told:
-    """A forecast with values: of which metric, from which batch size, s_min, b_crit and its error."""
-
-    metric: str
-    batch_size: float
-    s_min: float
-    b_crit: float
-    error: Estimate
+def _critical(forecast: Forecast) -> tuple[float, float]:
+    """(B_crit, 2 S_min)."""
+    return forecast.b_crit.value or 0.0, 2 * (forecast.s_min.value or 0.0)
 
 
-def _forecast(fit: Fit) -> _Told | None:
-    """The forecast of a fit in the metric that is nearest to what B_crit is, None where no forecast has values."""
-    known: dict[str, _Told] = {}
-    for one in fit.noise:
-        forecast = one.forecast
-        if forecast is not None and forecast.s_min.value is not None and forecast.b_crit.value is not None:
-            values = (forecast.s_min.value, forecast.b_crit.value)
-            known[one.metric] = _Told(one.metric, forecast.batch_size, *values, forecast.error)
-    return next((known[metric] for metric in (*PREFERRED, *known) if metric in known), None)
-
-
-def _predicted(ax: Axes, told: _Told, colour: str, batch: Floats) -> None:
-    where = _place(batch, steps_at(batch, told.s_min, told.b_crit))
-    ax.plot(*where, color=colour, zorder=1.9, label="_predicted", **PREDICTED)
-    x, y = 2 * told.s_min, 2 * told.s_min * told.b_crit
-    ax.plot([x], [y], "d", ms=6, mfc="white", mec=colour, mew=1, zorder=4.8, label="_predicted b_crit")
-
-
-def _explain(ax: Axes, told: Sequence[_Told], only: str) -> None:
-    """One line for all forecasts; `only` names the fit that it is for, where others have none drawn."""
+def _prediction(told: Sequence[tuple[str, Forecast]]) -> str:
+    """The legend line of all forecasts."""
     whence = dict.fromkeys(
-        f"{labels.scale(one.metric)} at batch size {compact(one.batch_size)}" for one in told
+        f"{labels.scale(metric)} at batch size {compact(forecast.batch_size)}" for metric, forecast in told
     )
-    errors = [one.error for one in told if one.error.value is not None]
-    said = ", ".join(f"{error.value:.2g}" for error in errors)
-    if len(errors) == 1 and errors[0].low is not None and errors[0].high is not None:
-        said += f" ({errors[0].low:.2g}–{errors[0].high:.2g})"
-    label = f"predicted from {', '.join(whence)} alone"
-    label += f": {labels.B_CRIT} {said} times the fitted one" if errors else ""
-    label += f" (drawn for {only} only)" if only else ""
-    sign(ax, label, marker="d", markersize=6, markerfacecolor="white", **PREDICTED)
+    errors = [forecast.error for _, forecast in told if forecast.error.value is not None]
+    text = f"predicted from {', '.join(whence)} alone"
+    if errors:
+        text += f": {labels.B_CRIT} {', '.join(f'{error.value:.2g}' for error in errors)}"
+        if len(errors) == 1 and errors[0].low is not None and errors[0].high is not None:
+            text += f" ({errors[0].low:.2g}–{errors[0].high:.2g})"
+        text += " times the fitted one"
+    return text
 
 
 def _diagonals(ax: Axes, sizes: Sequence[float], unit: str) -> None:

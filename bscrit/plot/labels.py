@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from bscrit import words
 from bscrit.estimate import Estimate
 from bscrit.fit.result import Fit
+from bscrit.goal import Goal
 from bscrit.words import compact, scale_name
 
 B_CRIT = "$B_{crit}$"
@@ -47,6 +48,11 @@ def name(fit: Fit, fits: Sequence[Fit]) -> str:
 
 def goal(target: float) -> str:
     return f"target {compact(target)}"
+
+
+def metric(goal: Goal) -> str:
+    """The name of a goal's metric, as an axis begins with it."""
+    return safe(goal.metric[:1].upper() + goal.metric[1:], 36)
 
 
 def b_crit(fit: Fit, unit: str) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.markers import MarkerStyle
 from matplotlib.patches import Rectangle
 
+from bscrit.curve import Floats
 from bscrit.fit.report import Report
 from bscrit.fit.result import Attempt, Point
 from bscrit.plot import labels
@@ -20,8 +21,12 @@ from bscrit.plot.ticks import limits, log_axis
 
 STRIP = 0.88
 MOST_PANELS = 6
-OUTCOMES = ("reached", "censored", "diverged")
-Dots = list[tuple[float, float]]
+SIGNS: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "reached": ("run that reached the target", {"marker": "o", "markersize": 2.8}),
+    "best": ("tuned rate", {"marker": "*", "markersize": 8, "markerfacecolor": "white"}),
+    "censored": ("not reached: at least this", {"marker": UP_ARROW, "markersize": 7}),
+    "diverged": ("diverged", {"marker": "x", "markersize": 3.5}),
+}
 
 
 def rates(ax: Axes, attempts: Sequence[Attempt], best: Sequence[Point] = ()) -> None:
@@ -32,78 +37,46 @@ def rates(ax: Axes, attempts: Sequence[Attempt], best: Sequence[Point] = ()) -> 
     left to the caller.
     """
     batch_sizes = sorted({attempt.batch_size for attempt in attempts})
-    dots = {size: [_dots(attempts, size, outcome) for outcome in OUTCOMES] for size in batch_sizes}
+    dots = {size: {kind: _dots(attempts, size, kind) for kind in SIGNS} for size in batch_sizes}
     points = [point for point in best if point.lr is not None and not censored(point)]
-    heights = [steps for met, open_, _ in dots.values() for _, steps in met + open_]
-    heights += [point.steps for point in points]
-    low, high = limits(heights, least=1.3)
+    heights = [steps for kinds in dots.values() for _, steps in kinds["reached"] + kinds["censored"]]
+    low, high = limits([*heights, *(point.steps for point in points)], least=1.3)
     log_axis(ax.xaxis, "Learning rate", limits((attempt.lr for attempt in attempts), least=1.3))
     log_axis(ax.yaxis, "Optimizer steps to target", (low, high * (high / low) ** 0.16))
-    if any(diverged for *_, diverged in dots.values()):
+    occurring = {kind for kinds in dots.values() for kind, placed in kinds.items() if placed}
+    if "diverged" in occurring:
         strip = Rectangle((0, STRIP), 1, 1 - STRIP, color=SHADE, lw=0, zorder=0.5, transform=ax.transAxes)
         ax.add_patch(strip)
     colours = batch_colours(batch_sizes)
-    for row, (size, (met, open_, diverged)) in enumerate(dots.items()):
-        colour = colours(size)
-        _met(ax, met, colour)
-        ax.plot(*_columns(open_), marker=_up(), ls="", ms=7, color=colour, label="_censored")
+    for row, (size, kinds) in enumerate(dots.items()):
+        fastest = sorted(dict(sorted(kinds["reached"], reverse=True)).items())
+        ax.plot(*_columns(fastest), color=colours(size), lw=0.9, alpha=0.8, label="_fastest")
         height = STRIP + (1 - STRIP) * (row + 1) / (len(dots) + 1)
-        ax.plot(
-            [lr for lr, _ in diverged],
-            [height] * len(diverged),
-            "x",
-            color=colour,
-            ms=3.5,
-            transform=ax.get_xaxis_transform(),
-            label="_diverged",
-        )
+        _mark(ax, "reached", kinds["reached"], colours(size))
+        _mark(ax, "censored", kinds["censored"], colours(size))
+        crosses = [(lr, height) for lr, _ in kinds["diverged"]]
+        _mark(ax, "diverged", crosses, colours(size), transform=ax.get_xaxis_transform())
     for point in points:
-        look: dict[str, Any] = {
-            "ms": 8,
-            "mfc": "white",
-            "mec": colours(point.batch_size),
-            "zorder": 4,
-            "label": "_best",
-        }
-        ax.plot([point.lr or 0.0], [point.steps], "*", **look)
-    _explain(ax, list(dots.values()), bool(points))
-
-
-def _dots(attempts: Sequence[Attempt], batch_size: float, outcome: str) -> Dots:
-    """(learning rate, steps) of the runs at a batch size that ended so."""
-    return [
-        (attempt.lr, attempt.steps or 0.0)
-        for attempt in attempts
-        if attempt.batch_size == batch_size and attempt.outcome == outcome
-    ]
-
-
-def _met(ax: Axes, met: Dots, colour: str) -> None:
-    """Dots, and a line through the fastest run at each rate."""
-    fastest = dict(sorted(met, reverse=True))
-    ax.plot(*_columns(sorted(fastest.items())), color=colour, lw=0.9, alpha=0.8, label="_fastest")
-    ax.plot(*_columns(met), "o", ms=2.8, color=colour, label="_met")
-
-
-def _columns(dots: Dots) -> tuple[list[float], list[float]]:
-    return [x for x, _ in dots], [y for _, y in dots]
-
-
-def _up() -> MarkerStyle:
-    return MarkerStyle(UP_ARROW)
-
-
-def _explain(ax: Axes, dots: Sequence[Sequence[Dots]], any_best: bool) -> None:
-    met, open_, diverged = ([dot for three in dots for dot in three[kind]] for kind in range(3))
-    signs: Sequence[tuple[bool, str, dict[str, Any]]] = (
-        (bool(met), "run that reached the target", {"marker": "o", "markersize": 2.8}),
-        (any_best, "tuned rate", {"marker": "*", "markersize": 8, "markerfacecolor": "white"}),
-        (bool(open_), "not reached: at least this", {"marker": _up(), "markersize": 7}),
-        (bool(diverged), "diverged", {"marker": "x", "markersize": 3.5}),
-    )
-    for occurs, label, look in signs:
-        if occurs:
+        _mark(ax, "best", [(point.lr or 0.0, point.steps)], colours(point.batch_size), zorder=4)
+    for kind, (label, look) in SIGNS.items():
+        if kind in occurring or (kind == "best" and points):
             sign(ax, label, **look)
+
+
+def _dots(attempts: Sequence[Attempt], batch_size: float, outcome: str) -> list[tuple[float, float]]:
+    """(learning rate, steps) of the runs at a batch size that ended so."""
+    mine = [
+        attempt for attempt in attempts if attempt.batch_size == batch_size and attempt.outcome == outcome
+    ]
+    return [(attempt.lr, attempt.steps or 0.0) for attempt in mine]
+
+
+def _mark(ax: Axes, kind: str, dots: Sequence[tuple[float, float]], colour: str, **look: Any) -> None:
+    ax.plot(*_columns(dots), ls="", color=colour, label=f"_{kind}", **SIGNS[kind][1], **look)
+
+
+def _columns(dots: Sequence[tuple[float, float]]) -> Floats:
+    return np.reshape(dots, (-1, 2)).T
 
 
 def _lacks(report: Report) -> str:

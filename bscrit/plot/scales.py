@@ -1,4 +1,4 @@
-"""Noise scales on an Axes: windows of the runs with intervals, and measurements at frozen parameters."""
+"""Noise scales beside B_crit on an Axes: windows of the runs with intervals, and measurements at frozen parameters."""
 
 from __future__ import annotations
 
@@ -7,83 +7,99 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.markers import MarkerStyle
 
 from bscrit.estimate import Estimate
-from bscrit.fit.result import FrozenScale, NoisePoint
-from bscrit.plot.style import UP_ARROW, sign
+from bscrit.fit.result import Fit, NoiseAlong, NoisePoint
+from bscrit.plot import labels
+from bscrit.plot.series import say_left_out, shown
+from bscrit.plot.style import SERIES, UP_ARROW, batch_colours, sign
+from bscrit.plot.ticks import limits, log_axis
 
 NO_BOUND = 0.98  # height in the axes of the mark of a window of which nothing is known
 FROZEN: dict[str, Any] = {"marker": "D", "markersize": 4, "markerfacecolor": "white"}
 MOST_INTERVALS = 12  # batch sizes; with more, intervals would hide the lines
+Placed = tuple[float, Estimate]
+"""Where on the horizontal axis, and the scale there."""
 
 
-Where = Callable[[NoisePoint], float | None]
-"""Where on the axis of steps or losses a scale is drawn, None for nowhere."""
+def draw_scales(
+    ax: Axes,
+    along: NoiseAlong,
+    fits: Sequence[Fit],
+    unit: str,
+    x: Callable[[NoisePoint], float | None],
+    frozen: Sequence[tuple[str | None, Placed]],
+    b_crit: Callable[[Axes, Fit, tuple[str, str], str], None],
+) -> list[float]:
+    """Draw everything but the horizontal axis, and return the places on it that are taken.
+
+    Args:
+        x: where a window lies, None for nowhere.
+        frozen: measurements at frozen parameters, with their colours.
+        b_crit: draws that of a fit in its colour and with its marker, under a label for the legend.
+    """
+    drawn = shown(fits)
+    windows = {
+        size: [(at, point.scale) for point in points if (at := x(point)) is not None]
+        for size, points in along.windows.items()
+    }
+    in_windows = [scale for placed in windows.values() for _, scale in placed]
+    at_frozen = [scale for _, (_, scale) in frozen]
+    tall = [*in_windows, *at_frozen, *(fit.b_crit for fit in drawn if fit.verdict != "not identified")]
+    name = f"Noise scale {labels.scale(along.metric)} ({labels.plural(unit)})"
+    log_axis(ax.yaxis, name, limits(_heights(tall), least=1.5))
+    colours = batch_colours(list(windows))
+    few = sum(map(bool, windows.values())) <= MOST_INTERVALS
+    for size, placed in windows.items():
+        for at, scale in placed if few else ():
+            _interval(ax, at, scale, color=colours(size), lw=0.7, alpha=0.4, zorder=1.7)
+        values = [np.nan if scale.value is None else scale.value for _, scale in placed]
+        look: dict[str, Any] = {"ms": 2.5, "lw": 1, "color": colours(size), "label": "_noise scale"}
+        ax.plot([at for at, _ in placed], values, "-o", **look)
+        _marks(ax, placed, colours(size), "_unresolved")
+    for colour, (at, scale) in frozen:
+        _interval(ax, at, scale, color=colour, lw=1, zorder=3.4)
+        if scale.value is not None:
+            ax.plot([at], [scale.value], ls="", color=colour, zorder=6, label="_frozen", **FROZEN)
+        else:
+            _marks(ax, [(at, scale)], colour, "_frozen unresolved")
+    for fit, look_of_fit in zip(drawn, SERIES, strict=False):
+        b_crit(ax, fit, look_of_fit, f"{labels.name(fit, fits)}: {labels.b_crit(fit, unit)}")
+    _explain(ax, in_windows, at_frozen, "; 95 % intervals" if few else "")
+    say_left_out(ax, "fits", len(fits) - len(drawn))
+    return [at for placed in windows.values() for at, _ in placed] + [at for _, (at, _) in frozen]
 
 
-def draw_scales(ax: Axes, x: Where, points: Sequence[NoisePoint], colour: str) -> None:
-    """A line through the resolved scales with gaps for the others, whose marks are at their lower bounds."""
-    placed = [(at, one.scale) for one in points if (at := x(one)) is not None]
-    values = [np.nan if scale.value is None else scale.value for _, scale in placed]
-    ax.plot([at for at, _ in placed], values, "-o", ms=2.5, lw=1, color=colour, label="_noise scale")
-    gone = [(at, scale.low) for at, scale in placed if scale.value is None]
-    _marks(ax, gone, colour, "_unresolved")
-
-
-def draw_intervals(ax: Axes, x: Where, points: Sequence[NoisePoint], colour: str) -> None:
-    """The 95 % intervals of the resolved scales, thin and light."""
-    for one in points:
-        _interval(ax, x(one), one.scale, color=colour, lw=0.7, alpha=0.4, zorder=1.7)
-
-
-def draw_frozen(ax: Axes, x: float | None, scale: Estimate, colour: str) -> None:
-    """A measurement at frozen parameters: a point with its interval, or the mark of its lower bound."""
-    if x is None:
-        return
-    _interval(ax, x, scale, color=colour, lw=1, zorder=3.4)
-    if scale.value is not None:
-        ax.plot([x], [scale.value], ls="", color=colour, zorder=6, label="_frozen", **FROZEN)
-    else:
-        _marks(ax, [(x, scale.low)], colour, "_frozen unresolved")
-
-
-def heights(estimates: Iterable[Estimate]) -> list[float]:
-    """The numbers that a logarithmic axis must hold: values, and bounds where there is no value."""
+def _heights(estimates: Iterable[Estimate]) -> list[float]:
+    """The numbers that the axis must hold: values, and bounds where there is no value."""
     ends = [next((e for e in (one.value, one.low, one.high) if e is not None), None) for one in estimates]
     return [end for end in ends if end is not None]
 
 
-def explain_scales(
-    ax: Axes, shown: Iterable[NoisePoint], frozen: Iterable[NoisePoint | FrozenScale], *, intervals: bool
-) -> None:
+def _explain(ax: Axes, windows: Sequence[Estimate], frozen: Sequence[Estimate], intervals: str) -> None:
     """Legend lines for the signs that occur."""
-    estimates, fresh = [one.scale for one in shown], [one.scale for one in frozen]
-    if estimates:
-        what = f"noise scale in windows of the runs{'; 95 % intervals' if intervals else ''}"
-        sign(ax, what, marker="o", markersize=2.5, linestyle="-")
-    if any(one.value is not None for one in fresh):
+    if windows:
+        label = f"noise scale in windows of the runs{intervals}"
+        sign(ax, label, marker="o", markersize=2.5, linestyle="-")
+    if any(scale.value is not None for scale in frozen):
         sign(ax, "at frozen parameters, on fresh data", **FROZEN)
-    unresolved = [one for one in [*estimates, *fresh] if one.value is None]
-    if any(one.low is not None for one in unresolved):
-        sign(ax, "not resolved: at least this", marker=MarkerStyle(UP_ARROW), markersize=6)
-    if any(one.low is None for one in unresolved):
+    bounds = [scale.low for scale in (*windows, *frozen) if scale.value is None]
+    if any(low is not None for low in bounds):
+        sign(ax, "not resolved: at least this", marker=UP_ARROW, markersize=6)
+    if None in bounds:
         sign(ax, "not resolved, and no bound", marker="|", markersize=5)
 
 
-def _marks(ax: Axes, gone: Sequence[tuple[float, float | None]], colour: str, label: str) -> None:
+def _marks(ax: Axes, placed: Sequence[Placed], colour: str | None, label: str) -> None:
     """Marks of the unresolved: arrows at lower bounds, and ticks at the top of the axes where there is none."""
-    bounds = [(at, low) for at, low in gone if low is not None]
-    ax.plot(*_columns(bounds), ls="", marker=MarkerStyle(UP_ARROW), ms=6, color=colour, label=label)
-    nothing = [(at, NO_BOUND) for at, low in gone if low is None]
+    bounds = [(at, scale.low) for at, scale in placed if scale.value is None]
+    arrows = [(at, low) for at, low in bounds if low is not None]
+    ticks = [(at, NO_BOUND) for at, low in bounds if low is None]
     top = ax.get_xaxis_transform()
-    ax.plot(*_columns(nothing), "|", ms=5, color=colour, transform=top, label="_no bound")
+    ax.plot(*np.reshape(arrows, (-1, 2)).T, ls="", marker=UP_ARROW, ms=6, color=colour, label=label)
+    ax.plot(*np.reshape(ticks, (-1, 2)).T, "|", ms=5, color=colour, transform=top, label="_no bound")
 
 
-def _interval(ax: Axes, x: float | None, scale: Estimate, **look: Any) -> None:
-    if x is not None and scale.value is not None and scale.low is not None and scale.high is not None:
+def _interval(ax: Axes, x: float, scale: Estimate, **look: Any) -> None:
+    if scale.value is not None and scale.low is not None and scale.high is not None:
         ax.plot([x, x], [scale.low, scale.high], label="_interval", **look)
-
-
-def _columns(pairs: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
-    return [one for one, _ in pairs], [other for _, other in pairs]

@@ -15,7 +15,7 @@ from bscrit.plot.labels import B_CRIT, b_crit, name
 from bscrit.plot.style import FAINT, GREY, MOST, SERIES, sign
 
 SET_ASIDE = 0.5
-Place = Callable[[Floats, Floats], tuple[Floats, Floats]]
+ARROW = "-|>,head_width=0.2,head_length=0.35"
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,13 @@ class Frame:
         arrow: factor of steps by which the arrow of a censored point is long.
     """
 
-    place: Place
+    place: Callable[[Floats, Floats], tuple[Floats, Floats]]
     batch: Floats
     arrow: float
 
-
-def steps_at(batch: Floats | float, s_min: Floats | float, b_crit: Floats | float) -> Floats:
-    """The hyperbola: steps to the target at a batch size."""
-    return np.asarray(s_min * (1 + b_crit / batch), dtype=float)
+    def hyperbola(self, batch: Floats, critical: tuple[float, float]) -> tuple[Floats, Floats]:
+        """Steps to the target at batch sizes, S_min (1 + B_crit/B), where critical is (B_crit, 2 S_min)."""
+        return self.place(batch, critical[1] / 2 * (1 + critical[0] / batch))
 
 
 def shown(fits: Sequence[Fit]) -> Sequence[Fit]:
@@ -49,14 +48,9 @@ def batch_sizes(fits: Iterable[Fit]) -> list[float]:
 
 def reach(fits: Sequence[Fit]) -> tuple[list[float], list[float]]:
     """Batch sizes and steps, pairwise, that the axes must hold: points, their intervals, and B_crit."""
-    pairs = [
-        (point.batch_size, steps)
-        for fit in fits
-        for point in fit.points
-        for steps in (point.steps, point.low, point.high)
-        if steps is not None
-    ]
-    pairs += [(critical[0], critical[1]) for fit in fits if (critical := critical_point(fit))]
+    pairs = [critical for fit in fits if (critical := critical_point(fit))]
+    for point in (point for fit in fits for point in fit.points):
+        pairs += [(point.batch_size, steps or point.steps) for steps in (point.steps, point.low, point.high)]
     return [batch for batch, _ in pairs], [steps for _, steps in pairs]
 
 
@@ -83,13 +77,8 @@ def explain(ax: Axes, fits: Sequence[Fit], left_out: int) -> None:
     """Legend lines for the signs that occur, in grey, as they are the same for every fit."""
     points = [point for fit in fits for point in fit.points]
     if any(critical_point(fit) for fit in fits):
-        sign(
-            ax,
-            f"{B_CRIT}: twice the fewest steps, twice the fewest examples; thick: 95 % interval",
-            marker="*",
-            markersize=8,
-            markerfacecolor="white",
-        )
+        label = f"{B_CRIT}: twice the fewest steps, twice the fewest examples; thick: 95 % interval"
+        sign(ax, label, marker="*", markersize=8, markerfacecolor="white")
     if any(len(fit.region) > 2 for fit in fits):
         sign(ax, "95 % region of the fit", color=FAINT, linestyle="-", linewidth=5)
     if any(censored(point) for point in points):
@@ -112,11 +101,17 @@ def censored(point: Point) -> bool:
     return point.censored >= point.runs
 
 
+def draw_arrow(ax: Axes, start: tuple[float, float], end: tuple[float, float], colour: str) -> None:
+    """The arrow of a bound."""
+    arrow = {"arrowstyle": ARROW, "color": colour, "lw": 1, "shrinkA": 0, "shrinkB": 0}
+    ax.annotate("", end, start, arrowprops=arrow, label="_censored")
+
+
 def _band(ax: Axes, fit: Fit, colour: str, frame: Frame) -> None:
     if len(fit.region) < 3:
         return
-    pairs = np.array(fit.region)
-    every = steps_at(frame.batch[None, :], pairs[:, :1], pairs[:, 1:])
+    s_min, b_crit = np.array(fit.region).T[..., None]
+    every = s_min * (1 + b_crit / frame.batch)
     low, high = frame.place(frame.batch, every.min(0)), frame.place(frame.batch, every.max(0))
     x, y = (np.concatenate([a, b[::-1]]) for a, b in zip(low, high, strict=True))
     ax.fill(x, y, color=colour, alpha=0.15, linewidth=0, zorder=1.5, label="_region")
@@ -127,11 +122,10 @@ def _curve(ax: Axes, fit: Fit, colour: str, frame: Frame) -> None:
     critical = critical_point(fit)
     if critical is None or not fit.points:
         return
-    s_min, b_crit_ = critical[1] / 2, critical[0]
-    tried = [point.batch_size for point in fit.points]
-    solid = np.clip(frame.batch, min(tried), max(tried))
-    ax.plot(*frame.place(frame.batch, steps_at(frame.batch, s_min, b_crit_)), "--", color=colour, lw=0.8)
-    ax.plot(*frame.place(solid, steps_at(solid, s_min, b_crit_)), color=colour, label="_curve")
+    tried = batch_sizes([fit])
+    solid = np.clip(frame.batch, tried[0], tried[-1])
+    ax.plot(*frame.hyperbola(frame.batch, critical), "--", color=colour, lw=0.8)
+    ax.plot(*frame.hyperbola(solid, critical), color=colour, label="_curve")
 
 
 def _critical(ax: Axes, fit: Fit, colour: str, frame: Frame) -> None:
@@ -142,11 +136,10 @@ def _critical(ax: Axes, fit: Fit, colour: str, frame: Frame) -> None:
     if low is not None or high is not None:
         least, most = frame.batch[0], frame.batch[-1]
         inside = np.geomspace(np.clip(low or least, least, most), np.clip(high or most, least, most), 50)
-        where = frame.place(inside, steps_at(inside, critical[1] / 2, critical[0]))
         look: dict[str, Any] = {"alpha": 0.35, "solid_capstyle": "butt", "label": "_b_crit interval"}
-        ax.plot(*where, color=colour, lw=5, zorder=2.2, **look)
-    x, y = frame.place(np.array([critical[0]]), np.array([critical[1]]))
-    ax.plot(x, y, "*", ms=8, mfc="white", mec=colour, mew=1, zorder=5, label="_b_crit")
+        ax.plot(*frame.hyperbola(inside, critical), color=colour, lw=5, zorder=2.2, **look)
+    star = frame.place(*np.array(critical)[:, None])
+    ax.plot(*star, "*", ms=8, mfc="white", mec=colour, mew=1, zorder=5, label="_b_crit")
 
 
 def _point(ax: Axes, point: Point, colour: str, marker: str, frame: Frame) -> None:
@@ -154,9 +147,7 @@ def _point(ax: Axes, point: Point, colour: str, marker: str, frame: Frame) -> No
     x, y = frame.place(batch, np.array([point.steps, point.steps * frame.arrow]))
     faint = 0.45 if point.robust_weight < SET_ASIDE else 1.0
     if censored(point):
-        head = "-|>,head_width=0.2,head_length=0.35"
-        arrow = {"arrowstyle": head, "color": colour, "lw": 1, "shrinkA": 0, "shrinkB": 0}
-        ax.annotate("", (x[1], y[1]), (x[0], y[0]), arrowprops=arrow, label="_censored")
+        draw_arrow(ax, (x[0], y[0]), (x[1], y[1]), colour)
         ax.plot(x[:1], y[:1], marker, mfc="white", mec=colour, zorder=4, label="_bound")
         return
     if point.low is not None and point.high is not None:

@@ -8,7 +8,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bscrit.curve import Floats
 from bscrit.fit.report import Report
 from bscrit.fit.result import Fit
 from bscrit.plot import labels
@@ -18,6 +17,7 @@ from bscrit.plot.style import SERIES, panels, sign
 from bscrit.plot.ticks import batch_axis, limits, log_axis
 
 MOST_ASYMPTOTES = 3
+PERFECT = (0, (4, 2))
 
 
 def steps(ax: Axes, fits: Sequence[Fit], unit: str, cbs_20: bool = False) -> None:
@@ -37,59 +37,34 @@ def steps(ax: Axes, fits: Sequence[Fit], unit: str, cbs_20: bool = False) -> Non
     batch_axis(ax.xaxis, batch_sizes(drawn), labels.batch_size(unit), xspan)
     log_axis(ax.yaxis, "Optimizer steps to target", yspan)
     asymptotes = len(drawn) <= MOST_ASYMPTOTES
-    frame = Frame(_place, np.geomspace(*xspan, 400), (yspan[1] / yspan[0]) ** 0.07)
-    for index, fit in enumerate(drawn):
+    frame = Frame(
+        lambda batch, height: (batch, height), np.geomspace(*xspan, 400), (yspan[1] / yspan[0]) ** 0.07
+    )
+    for index, (fit, (colour, _)) in enumerate(zip(drawn, SERIES, strict=False)):
         if asymptotes:
-            _asymptotes(ax, fit, SERIES[index][0], xspan)
+            _asymptotes(ax, fit, colour, xspan)
         draw_series(ax, index, drawn, unit, frame)
-        if cbs_20:
-            _cbs_20(ax, fit, SERIES[index][0])
-    _explain(ax, drawn, asymptotes, cbs_20)
+        if cbs_20 and fit.cbs_20.value is not None:
+            ax.axvline(fit.cbs_20.value, color=colour, ls="-.", lw=0.8, label="_cbs_20")
+    if asymptotes and any(fit.e_min.value for fit in drawn):
+        sign(ax, "$E_{min}/B$: perfect scaling, fewest examples", lw=0.9, linestyle=PERFECT)
+    if asymptotes and any(fit.s_min.value for fit in drawn):
+        sign(ax, "$S_{min}$: fewest steps, at any batch size", lw=0.9, linestyle=":")
+    if cbs_20 and any(fit.cbs_20.value for fit in drawn):
+        sign(ax, "CBS-20: 20 % more than the fewest examples", lw=0.9, linestyle="-.")
     explain(ax, drawn, len(fits) - len(drawn))
-
-
-def _place(batch: Floats, height: Floats) -> tuple[Floats, Floats]:
-    return batch, height
 
 
 def _asymptotes(ax: Axes, fit: Fit, colour: str, xspan: tuple[float, float]) -> None:
     """Each is drawn where its own value is known: a bound on B_crit leaves one of them."""
     if fit.e_min.value is not None:
         falling = [fit.e_min.value / batch for batch in xspan]
-        ax.plot(xspan, falling, color=colour, ls=(0, (4, 2)), lw=0.7, alpha=0.7, label="_perfect scaling")
+        ax.plot(xspan, falling, color=colour, ls=PERFECT, lw=0.7, alpha=0.7, label="_perfect scaling")
     if fit.s_min.value is not None:
         ax.plot(xspan, [fit.s_min.value] * 2, color=colour, ls=":", lw=0.9, alpha=0.8, label="_plateau")
     critical = critical_point(fit)
     if critical is not None:
         ax.vlines(critical[0], 0, critical[1], color=colour, lw=0.6, alpha=0.8, label="_drop")
-
-
-def _cbs_20(ax: Axes, fit: Fit, colour: str) -> None:
-    if fit.cbs_20.value is not None:
-        ax.axvline(fit.cbs_20.value, color=colour, ls="-.", lw=0.8, label="_cbs_20")
-
-
-def _explain(ax: Axes, fits: Sequence[Fit], asymptotes: bool, cbs_20: bool) -> None:
-    signs = (
-        (
-            asymptotes and any(fit.e_min.value for fit in fits),
-            "$E_{min}/B$: perfect scaling, fewest examples",
-            (0, (4, 2)),
-        ),
-        (
-            asymptotes and any(fit.s_min.value for fit in fits),
-            "$S_{min}$: fewest steps, at any batch size",
-            ":",
-        ),
-        (
-            cbs_20 and any(fit.cbs_20.value for fit in fits),
-            "CBS-20: 20 % more than the fewest examples",
-            "-.",
-        ),
-    )
-    for occurs, label, style in signs:
-        if occurs:
-            sign(ax, label, lw=0.9, linestyle=style)
 
 
 def _figure(report: Report) -> Figure:

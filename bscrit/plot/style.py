@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Iterator, Sequence
+from textwrap import wrap
 from typing import Any
 
 import matplotlib
@@ -15,8 +15,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, LogNorm, to_hex
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.lines import Line2D
+from matplotlib.markers import MarkerStyle
 from matplotlib.path import Path
 
 from bscrit.plot.ticks import ticks_at
@@ -33,11 +33,13 @@ SERIES = (
     ("#000000", "P"),
     ("#56B4E9", "X"),
 )
-FINE = 10  # text is measured at this many times 72 dpi, where whole pixels no longer matter
+LETTER = 3.9  # points of the legend's font that a letter takes on average
 GREY, FAINT, SHADE = "#555555", "#BBBBBB", "#EEEEEE"
-UP_ARROW = Path(
-    [(0, 0), (0, 1.5), (-0.45, 0.85), (0, 1.5), (0.45, 0.85)],
-    [Path.MOVETO, Path.LINETO, Path.MOVETO, Path.LINETO, Path.LINETO],
+UP_ARROW = MarkerStyle(
+    Path(
+        [(0, 0), (0, 1.5), (-0.45, 0.85), (0, 1.5), (0.45, 0.85)],
+        [Path.MOVETO, Path.LINETO] * 2 + [Path.LINETO],
+    )
 )
 
 _RC: Any = {
@@ -87,15 +89,11 @@ def panels(count: int = 1, width: float = SINGLE, height: float = 2.6) -> list[A
     rows = -(-count // columns)
     figure = Figure(figsize=(width, rows * height), layout="constrained")
     FigureCanvasAgg(figure)
-    grid = figure.subplots(rows, columns, squeeze=False)
-    axes = list(grid.flat)
-    for spare in axes[count:]:
-        spare.remove()
-    return axes[:count]
+    return [figure.add_subplot(rows, columns, place + 1) for place in range(count)]
 
 
-def legend(axes: Sequence[Axes]) -> None:
-    """One legend under all panels, each label once, lines wrapped; the figure grows by its height."""
+def legend(axes: Sequence[Axes]) -> Figure:
+    """The figure, with one legend under all panels, each label once, lines wrapped; it grows by its height."""
     figure = axes[0].figure
     assert isinstance(figure, Figure)
     entries: dict[str, Artist] = {}
@@ -103,10 +101,13 @@ def legend(axes: Sequence[Axes]) -> None:
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
     if not entries:
-        return
+        return figure
     width, height = figure.get_size_inches()
     columns = min(int(width / (0.9 * SINGLE)), len(entries))
-    labels = [_wrapped(label, room=72 * width / columns - 34) for label in entries]
+    letters = int((72 * width / columns - 34) / LETTER)
+    labels = [
+        "\n".join(wrap(label, letters, break_long_words=False, break_on_hyphens=False)) for label in entries
+    ]
     rows = -(-len(labels) // columns)
     lines = max(
         sum(label.count("\n") + 1 for label in labels[i : i + rows]) for i in range(0, len(labels), rows)
@@ -114,6 +115,7 @@ def legend(axes: Sequence[Axes]) -> None:
     figure.set_size_inches(width, height + 0.135 * lines + 0.08)
     handles = list(entries.values())
     figure.legend(handles, labels, loc="outside lower left", ncols=columns, labelspacing=0.25)
+    return figure
 
 
 def sign(ax: Axes, label: str, **look: Any) -> None:
@@ -141,18 +143,3 @@ def _shades(sizes: Sequence[float]) -> ScalarMappable:
     norm = LogNorm(low, high) if low < high else LogNorm(low / 2, high * 2)
     shades = matplotlib.colormaps["viridis"](np.linspace(0, 0.86, 256))
     return ScalarMappable(norm, LinearSegmentedColormap.from_list("batch sizes", shades.tolist()))
-
-
-def _wrapped(text: str, room: float) -> str:
-    """The text in lines of at most `room` points, as the legend's font is wide."""
-    font = get_font(findfont(FontProperties()))
-    font.set_size(_RC["legend.fontsize"], 72 * FINE)
-    lines: list[str] = []
-    for word in text.split():
-        longer = f"{lines[-1]} {word}" if lines else word
-        font.set_text(re.sub(r"[\\${}_]", "", longer))
-        if lines and font.get_width_height()[0] / (64 * FINE) <= room:
-            lines[-1] = longer
-        else:
-            lines.append(word)
-    return "\n".join(lines)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib import rcParams
 from matplotlib.axis import Axis, XAxis
-from matplotlib.font_manager import FontProperties
 from matplotlib.ticker import FixedLocator, FuncFormatter, Locator, LogLocator, MaxNLocator, NullFormatter
 
-from bscrit.curve import Floats
 from bscrit.words import compact
 
 MOST_TICKS = 8
@@ -34,135 +33,78 @@ def limits(values: Iterable[float], pad: float = 0.07, least: float = 1.15) -> t
 
 def log_axis(axis: Axis, label: str, span: tuple[float, float]) -> None:
     """Make `axis` logarithmic over `span`, with readable ticks."""
-    _logarithmic(axis, label, span)
-    axis.set_major_locator(Readable(axis))
-    axis.set_minor_locator(LogLocator(subs=range(2, 10), numticks=50))
+    which = "x" if isinstance(axis, XAxis) else "y"
+    axis.axes.set(**{f"{which}scale": "log", f"{which}lim": span, f"{which}label": label})
+    _label_plainly(axis, Readable(), LogLocator(subs=range(2, 10), numticks=50))
 
 
 def batch_axis(axis: Axis, sizes: Sequence[float], label: str, span: tuple[float, float]) -> None:
     """Make `axis` logarithmic over `span` with ticks at the batch sizes, labelled where there is room."""
-    _logarithmic(axis, label, span)
+    log_axis(axis, label, span)
     ticks_at(axis, sizes)
 
 
-def ticks_at(axis: Axis, sizes: Sequence[float]) -> None:
+def ticks_at(axis: Axis, sizes: Iterable[float]) -> None:
     """Ticks at the batch sizes on an axis that is logarithmic already."""
-    axis.set_major_locator(AtBatchSizes(axis, sizes))
-    axis.set_minor_locator(FixedLocator(sorted(set(sizes))))
-    _plain_labels(axis)
+    ascending = sorted(set(sizes))
+    _label_plainly(axis, AtBatchSizes(ascending), FixedLocator(ascending))
 
 
-class AtBatchSizes(Locator):
-    """Ticks at those batch sizes whose labels have room, evenly skipping where they have not."""
-
-    def __init__(self, host: Axis, sizes: Iterable[float]) -> None:
-        self.host = host
-        self.sizes = sorted(set(sizes))
+class OnAxis(Locator):
+    """Ticks that depend on how long the axis is."""
 
     def __call__(self) -> Sequence[float]:
-        return self.tick_values(*_interval(self.host))
+        axis: Any = self.axis
+        low, high = sorted(axis.get_view_interval())
+        return self.tick_values(low, high) if 0 < low < high else []
+
+
+class AtBatchSizes(OnAxis):
+    """Ticks at batch sizes, from the smallest on, each as far from the one before as the longest label wants."""
+
+    def __init__(self, ascending: Sequence[float]) -> None:
+        self.ascending = ascending
 
     def tick_values(self, vmin: float, vmax: float) -> Sequence[float]:
-        seen = [size for size in self.sizes if vmin * (1 - EDGE) <= size <= vmax * (1 + EDGE)]
-        greedy = _greedy(seen, self.host, vmin, vmax)
-        for stride in range(1, len(seen)):
-            even = seen[::stride]
-            if _fits(even, self.host, vmin, vmax):
-                filled = _filled(even, seen, self.host, vmin, vmax)
-                return filled if len(filled) >= 0.6 * len(greedy) else greedy
-        return greedy
+        axis: Any = self.axis
+        inside = [size for size in self.ascending if vmin * (1 - EDGE) <= size <= vmax * (1 + EDGE)]
+        font = rcParams["xtick.labelsize"]
+        box = axis.axes.bbox
+        if isinstance(axis, XAxis):
+            length, room = box.width, max((_width(compact(size)) for size in inside), default=0.0) + 0.7
+        else:
+            length, room = box.height, 1.35
+        points = length * 72 / axis.axes.get_figure(root=True).dpi
+        apart = (vmax / vmin) ** (room * font / points)
+        kept = inside[:1]
+        for size in inside:
+            if size >= kept[-1] * apart:
+                kept.append(size)
+        return kept
 
 
-class Readable(Locator):
-    """At most MOST_TICKS ticks: at 1-2-5, 1-3 or whole decades, finer on a short range, coarser on a long."""
-
-    def __init__(self, host: Axis) -> None:
-        self.host = host
-
-    def __call__(self) -> Sequence[float]:
-        return self.tick_values(*_interval(self.host))
+class Readable(OnAxis):
+    """At most MOST_TICKS ticks: at 1-2-5, 1-3 or whole decades, coarser on a long range, even on a short one."""
 
     def tick_values(self, vmin: float, vmax: float) -> Sequence[float]:
-        if not 0 < vmin < vmax:
-            return []
-        exponents = range(math.floor(math.log10(vmin)), math.ceil(math.log10(vmax)) + 1)
-        steps = [(mantissas, 1) for mantissas in MANTISSAS] + [((1,), skip) for skip in range(2, 20)]
-        for mantissas, skip in steps:
-            ticks = [m * 10.0**e for e in exponents if e % skip == 0 for m in mantissas]
-            ticks = [tick for tick in ticks if vmin <= tick <= vmax]
-            if len(ticks) < 3:
-                break
-            if len(ticks) <= MOST_TICKS and _fits(ticks, self.host, vmin, vmax):
-                return ticks
-        return self._even(vmin, vmax)
-
-    def _even(self, vmin: float, vmax: float) -> Sequence[float]:
-        """Round numbers at even distances, for a range without enough 1-2-5 numbers."""
-        for count in (6, 5, 4, 3, 2):
-            ticks = MaxNLocator(count, steps=[1, 2, 2.5, 5, 10]).tick_values(vmin, vmax)
-            inside = [float(tick) for tick in ticks if vmin <= tick <= vmax and tick > 0]
-            if _fits(inside, self.host, vmin, vmax):
-                break
-        return inside
+        axis: Any = self.axis
+        most = min(axis.get_tick_space(), MOST_TICKS)
+        for mantissas in MANTISSAS:
+            ticks = LogLocator(subs=mantissas, numticks=most).tick_values(vmin, vmax)
+            inside = [tick for tick in ticks if vmin <= tick <= vmax]
+            if 3 <= len(inside) <= most:
+                return inside
+        even = MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]).tick_values(vmin, vmax)
+        return [tick for tick in even if vmin <= tick <= vmax]
 
 
-def _logarithmic(axis: Axis, label: str, span: tuple[float, float]) -> None:
-    axes = axis.axes
-    if isinstance(axis, XAxis):
-        axes.set_xscale("log")
-        axes.set_xlim(*span)
-    else:
-        axes.set_yscale("log")
-        axes.set_ylim(*span)
-    axis.set_label_text(label)
-    _plain_labels(axis)
-
-
-def _plain_labels(axis: Axis) -> None:
+def _label_plainly(axis: Axis, major: Locator, minor: Locator) -> None:
+    axis.set_major_locator(major)
+    axis.set_minor_locator(minor)
     axis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
     axis.set_minor_formatter(NullFormatter())
 
 
-def _interval(axis: Axis) -> tuple[float, float]:
-    low, high = sorted(axis.get_view_interval())
-    return low, high
-
-
-def _greedy(ticks: Sequence[float], axis: Axis, vmin: float, vmax: float) -> list[float]:
-    kept: list[float] = []
-    for tick in ticks:
-        if not kept or _fits([kept[-1], tick], axis, vmin, vmax):
-            kept.append(tick)
-    return kept
-
-
-def _filled(
-    kept: Sequence[float], ticks: Sequence[float], axis: Axis, vmin: float, vmax: float
-) -> Sequence[float]:
-    """`kept` and whichever of `ticks` have room between them."""
-    for tick in ticks:
-        more = sorted({*kept, tick})
-        if _fits(more, axis, vmin, vmax):
-            kept = more
-    return kept
-
-
-def _fits(ticks: Sequence[float], axis: Axis, vmin: float, vmax: float) -> bool:
-    """Whether the labels of these ticks lie clear of each other on the axis as it is now."""
-    if len(ticks) < 2:
-        return True
-    box, dpi = axis.axes.bbox, axis.axes.get_figure(root=True).dpi  # type: ignore[union-attr]
-    font = FontProperties(size=rcParams["xtick.labelsize"]).get_size_in_points()
-    horizontal = isinstance(axis, XAxis)
-    length = (box.width if horizontal else box.height) * 72 / dpi
-    place = np.log(np.array(ticks) / vmin) / math.log(vmax / vmin) * length
-    room: Floats = np.diff(place)
-    if not horizontal:
-        return bool((room >= 1.35 * font).all())
-    width = np.array([_width(compact(tick), font) for tick in ticks])
-    return bool((room >= (width[1:] + width[:-1]) / 2 + 0.7 * font).all())
-
-
-def _width(text: str, font: float) -> float:
-    """Width of a label in points: DejaVu Sans has digits of 0.64 em and commas of half that."""
-    return font * sum(0.32 if sign in ",.-" else 0.86 if sign == "M" else 0.64 for sign in text)
+def _width(text: str) -> float:
+    """Width of a label in em: DejaVu Sans has digits of 0.64 em and commas of half that."""
+    return sum(0.32 if sign in ",.-" else 0.86 if sign == "M" else 0.64 for sign in text)

@@ -16,12 +16,15 @@ from plotted import (
     make_noise,
     make_record,
     named,
+    report_on,
 )
 
 from bscrit.estimate import Estimate
 from bscrit.fit.result import FrozenScale, Growth, Verdict
 from bscrit.fit.runs import noise_along
+from bscrit.goal import Goal
 from bscrit.plot import style
+from bscrit.plot.draw import unsupported
 from bscrit.plot.noise_loss import noise_loss
 from bscrit.record import Record
 
@@ -156,6 +159,22 @@ def test_frozen_measurements_are_points_or_bounds(ax: Axes) -> None:
     assert (bound.get_xdata(), bound.get_ydata()) == ([0.5], [70.0])
     assert [80.0, 101.0] in [list(line.get_ydata()) for line in named(ax, "_interval")]
     assert {"at frozen parameters, on fresh data", "not resolved: at least this"} <= set(legend_texts(ax))
+
+
+def test_a_metric_that_rises_is_an_axis_of_its_own(ax: Axes) -> None:
+    """Accuracy 1 - loss: windows in the order of training, B_crit at its target, from left to right."""
+    accuracy = Goal("accuracy", "up")
+    record = lawful()
+    curve = replace(record.curve, loss=accuracy.falls(1 - record.curve.loss), goal=accuracy)
+    rising = replace(record, curve=curve, trial=replace(record.trial, goal=accuracy))
+    noise_loss(ax, noise_along([rising], "identity"), [make_fit(target=0.55)], "image")
+    (line,), (critical,) = named(ax, "_noise scale"), named(ax, "_b_crit")
+    assert (np.diff(line.get_xdata()) > 0).all()
+    np.testing.assert_allclose(line.get_ydata(), 20 * (1 - line.get_xdata()) ** -3.0, rtol=0.05)
+    assert critical.get_xdata() == [0.55]
+    assert ax.get_xscale() == "linear"
+    assert ax.get_xlabel() == "Accuracy (rises as training goes on)"
+    assert unsupported(report_on([rising])).keys() & {"noise", "noise_loss"} == set()
 
 
 def test_losses_that_are_not_positive_have_no_place(ax: Axes) -> None:

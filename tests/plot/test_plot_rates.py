@@ -22,7 +22,7 @@ def ax() -> Iterator[Axes]:
 def test_each_run_that_met_the_target_is_a_dot(ax: Axes) -> None:
     records = [make_record(8, 0.1), make_record(8, 0.2, meets=80), make_record(8, 0.2, meets=90, seed=1)]
     rates(ax, attempts(records, 0.5))
-    (dots,) = named(ax, "_met")
+    (dots,) = named(ax, "_reached")
     assert list(dots.get_xdata()) == [0.1, 0.2, 0.2]
     assert dots.get_ydata() == pytest.approx([100, 80, 90], rel=0.01)
     (line,) = named(ax, "_fastest")
@@ -44,7 +44,7 @@ def test_stopped_and_exhausted_runs_are_arrows_at_their_last_step(ax: Axes) -> N
 
 def test_a_run_stopped_after_an_easy_target_is_a_dot_there(ax: Axes) -> None:
     rates(ax, attempts([make_record(8, 0.1, meets=100, last=200, status="stopped")], 0.5))
-    assert list(named(ax, "_met")[0].get_xdata()) == [0.1]
+    assert list(named(ax, "_reached")[0].get_xdata()) == [0.1]
     assert list(named(ax, "_censored")[0].get_xdata()) == []
 
 
@@ -59,7 +59,7 @@ def test_diverged_rates_are_crosses_in_the_strip_at_the_top(ax: Axes) -> None:
     assert [x for x, _ in crosses] == [[0.8], [0.4]]
     assert STRIP < crosses[0][1][0] < crosses[1][1][0] < 1
     assert "diverged" in legend_texts(ax)
-    highest = ax.transData.transform((0.1, max(named(ax, "_met")[0].get_ydata())))
+    highest = ax.transData.transform((0.1, max(named(ax, "_reached")[0].get_ydata())))
     assert ax.transAxes.inverted().transform(highest)[1] < STRIP
 
 
@@ -70,7 +70,7 @@ def test_failed_and_unended_runs_are_no_data(ax: Axes) -> None:
         make_record(8, 0.4, meets=900, status="running"),
     ]
     rates(ax, attempts(records, 0.5))
-    assert list(named(ax, "_met")[0].get_xdata()) == [0.1]
+    assert list(named(ax, "_reached")[0].get_xdata()) == [0.1]
     assert list(named(ax, "_censored")[0].get_xdata()) == []
 
 
