@@ -34,7 +34,9 @@ from bscrit.fit.source import fit
 from bscrit.results import read_records
 from bscrit.spec import Spec
 from bscrit.sweep.summary import cost
-from bscrit.workloads.exact import hyperbola, power_law
+
+sys.path.append(str(HERE.parent / "tests"))
+from exact import hyperbola, power_law
 
 GRID = [2 ** (k / 2) for k in range(-6, 7)]  # rates of a plain grid about the middle of the best ones
 GUESS = 1.2  # standard deviation of ln(first guess) from sweep to sweep

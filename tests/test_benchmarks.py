@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from exact import power_law
 
 from bscrit.crossing import MeanCrossing
 from bscrit.engine.lanes import Lanes
@@ -94,7 +95,7 @@ def test_the_oracle_trains_what_the_cost_is_held_against(bench):
 
 def test_a_reference_finds_exact_rates_and_steps(bench, tmp_path):
     """Twelve seeds of the quadratic against the tuned expected loss, in closed form."""
-    spec, problem = small_spec(), Quadratic().exact
+    spec, problem = small_spec(), power_law()
     found = bench["reference"].refer(spec, seeds=12, spacing=1.15, reach=2)
     assert [one["batch_size"] for one in found["sizes"]] == [16, 64, 1024]
     for size in found["sizes"]:

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from exact import power_law
 
 from bscrit.cohort.judge import evaluation_after
 from bscrit.crossing import OVERRUN, crossing_of, examples_at, forecast, steps_to
 from bscrit.curve import Curve
 from bscrit.goal import Goal
-from bscrit.workloads.exact import power_law
 
 FIXTURE = power_law()
 B_CRIT = 59.295

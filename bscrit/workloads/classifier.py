@@ -13,6 +13,7 @@ from bscrit.engine.seeding import generator, seeded
 from bscrit.engine.streams import ExampleStream
 from bscrit.engine.workload import Workload
 from bscrit.errors import UserError, nearest
+from bscrit.workloads.settings import check_whole
 
 MODELS = ("mlp", "cnn")
 
@@ -38,8 +39,7 @@ class Classifier(Workload):
             raise ValueError(f"data = {data!r} is no data set; {nearest(str(data), _SOURCES)}")
         if model not in MODELS:
             raise ValueError(f"model = {model!r} is no model; {nearest(str(model), MODELS)}")
-        if isinstance(hidden, bool) or not isinstance(hidden, int) or hidden < 1:
-            raise ValueError(f"hidden = {hidden!r} must be a whole number, at least 1")
+        check_whole(hidden=hidden)
         self.examples, self._load = _SOURCES[data]
         self._kind = model
         self._hidden = hidden
@@ -77,13 +77,8 @@ class Classifier(Workload):
         return digest.hexdigest()[:16]
 
     def prepare(self, device: str) -> None:
-        inputs, labels, validation_inputs, validation_labels = self._data()
-        self._tensors = (
-            inputs.to(device),
-            labels.to(device),
-            validation_inputs.to(device),
-            validation_labels.to(device),
-        )
+        inputs, labels, validation_inputs, validation_labels = (tensor.to(device) for tensor in self._data())
+        self._tensors = inputs, labels, validation_inputs, validation_labels
         self._validation_inputs = {}
 
     def _data(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:

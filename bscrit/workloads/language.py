@@ -17,6 +17,7 @@ from bscrit.engine.seeding import seeded
 from bscrit.engine.streams import ExampleStream
 from bscrit.engine.workload import Workload
 from bscrit.errors import UserError
+from bscrit.workloads.settings import check_whole
 
 VOCABULARY = 256
 """Tokens are bytes."""
@@ -58,15 +59,13 @@ class Language(Workload):
         heads: int = 4,
         validation_tokens: int = 4096,
     ) -> None:
-        for key, value in (
-            ("sequence", sequence),
-            ("layers", layers),
-            ("width", width),
-            ("heads", heads),
-            ("validation_tokens", validation_tokens),
-        ):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{key} = {value!r} must be a whole number, at least 1")
+        check_whole(
+            sequence=sequence,
+            layers=layers,
+            width=width,
+            heads=heads,
+            validation_tokens=validation_tokens,
+        )
         if width % heads:
             raise ValueError(f"heads = {heads} must divide width = {width}: each head has an equal share")
         if validation_tokens < sequence:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from bscrit.engine.seeding import generator
 from bscrit.engine.workload import Workload
-from bscrit.workloads import exact
+from bscrit.workloads.settings import check_problem, check_whole
 
 
 class LeastSquares(Workload):
@@ -18,9 +18,6 @@ class LeastSquares(Workload):
 
     Training starts at theta = 0. The loss of an example is (x theta - y)^2/2; targets refer to its
     expectation in excess of the labels' noise, 1/2 sum lam_i (theta_i - theta*_i)^2.
-
-    Attributes:
-        exact: the expected losses under SGD and the noise scales.
     """
 
     replayable = True
@@ -28,17 +25,10 @@ class LeastSquares(Workload):
     def __init__(
         self, dimensions: int = 30, power: float = 1.0, label_noise: float = 1.0, start: float = 1.0
     ) -> None:
-        if isinstance(dimensions, bool) or not isinstance(dimensions, int) or dimensions < 1:
-            raise ValueError(f"dimensions = {dimensions!r} must be a whole number, at least 1")
-        for key, value in (("power", power), ("label_noise", label_noise), ("start", start)):
-            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-                raise ValueError(f"{key} = {value!r} must be a finite number")
-        if label_noise < 0:
-            raise ValueError(f"label_noise = {label_noise} is a variance and can't be negative")
-        if start == 0:
-            raise ValueError("start = 0 is the minimum already: there would be nothing to train")
+        check_whole(dimensions=dimensions)
+        check_problem("label_noise", power=power, label_noise=label_noise, start=start)
         variances = np.arange(1, dimensions + 1, dtype=float) ** -power
-        self.exact = exact.LeastSquares(variances, float(label_noise), np.full(dimensions, float(start) ** 2))
+        self.label_noise = label_noise
         self.optimum = torch.full((dimensions,), float(start))
         self._deviations = torch.from_numpy(variances).sqrt().float()
 
@@ -51,7 +41,7 @@ class LeastSquares(Workload):
         """Features (size, dimensions) and labels (size,)."""
         draw = generator(seed, start, size)
         features = torch.randn(size, len(self.optimum), generator=draw) * self._deviations
-        noise = torch.randn(size, generator=draw) * math.sqrt(self.exact.label_noise)
+        noise = torch.randn(size, generator=draw) * math.sqrt(self.label_noise)
         return features, features @ self.optimum + noise
 
     def losses(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from bscrit.engine.seeding import generator
 from bscrit.engine.workload import Workload
-from bscrit.workloads.exact import NoisyQuadratic, power_law
+from bscrit.workloads.settings import check_problem, check_whole
 
 _STEPS_AT_ONCE = 64
 
@@ -22,9 +23,6 @@ class Quadratic(Workload):
     """h_i = i^-power, c_i = noise * i^-noise_power and theta_i = start, i = 1, ..., dimensions.
 
     With the defaults and plain SGD to the loss 0.1: S_min 27.4 steps, B_crit 59.3 examples.
-
-    Attributes:
-        exact: expected losses, tuned steps and noise scales in closed form.
     """
 
     # A batch is drawn as one mean, so there is nothing to split into micro-batches.
@@ -39,24 +37,13 @@ class Quadratic(Workload):
         noise_power: float = 1.0,
         start: float = 1.0,
     ) -> None:
-        if isinstance(dimensions, bool) or not isinstance(dimensions, int) or dimensions < 1:
-            raise ValueError(f"dimensions = {dimensions!r} must be a whole number, at least 1")
-        for key, value in (
-            ("power", power),
-            ("noise_power", noise_power),
-            ("start", start),
-            ("noise", noise),
-        ):
-            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-                raise ValueError(f"{key} = {value!r} must be a finite number")
-        if noise < 0:
-            raise ValueError(f"noise = {noise} is a variance and can't be negative")
-        if start == 0:
-            raise ValueError("start = 0 is the minimum already: there would be nothing to train")
-        self.exact: NoisyQuadratic = power_law(dimensions, power, noise, noise_power, start)
+        check_whole(dimensions=dimensions)
+        check_problem("noise", power=power, noise=noise, noise_power=noise_power, start=start)
+        index = np.arange(1, dimensions + 1, dtype=float)
         self._start = float(start)
+        self._curvature = torch.from_numpy(index**-power)
+        self._deviation = torch.from_numpy(noise * index**-noise_power).sqrt()
         self._half_curvature: dict[tuple[torch.dtype, torch.device], Tensor] = {}
-        self._deviation = torch.from_numpy(self.exact.noise).sqrt()
         self._drawn: dict[tuple[int, int, int, int], Tensor] = {}
 
     def model(self, seed: int) -> nn.Module:  # noqa: ARG002 (every seed starts from the same loss)
@@ -91,8 +78,7 @@ class Quadratic(Workload):
     def _half_curvature_for(self, theta: Tensor) -> Tensor:
         key = (theta.dtype, theta.device)
         if key not in self._half_curvature:
-            half = torch.from_numpy(self.exact.curvature / 2)
-            self._half_curvature[key] = half.to(dtype=theta.dtype, device=theta.device)
+            self._half_curvature[key] = (self._curvature / 2).to(theta)
         return self._half_curvature[key]
 
 

@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 import torch
+from exact import LeastSquares
 from metered import accumulate, by_hand, cut, data, expected, mean_loss, mlp, newest
 from torch import nn
 
 from bscrit.meter.noise_meter import NoiseMeter
-from bscrit.workloads.exact import LeastSquares
 
 
 @pytest.mark.parametrize("first", [True, False])

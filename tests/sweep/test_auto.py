@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from exact import hyperbola, power_law
 from inprocess import InProcess, Silent, offer, small_spec
 from planned import GRID, PROBLEM, RULE
 from simulated import FACTS, Quadratic, disturbed, make_spec, sweep, train
@@ -22,7 +23,6 @@ from bscrit.sweep.auto import FEWEST, MOST, active, choose
 from bscrit.sweep.drive import drive
 from bscrit.sweep.plan import largest_cost, plan, with_engine
 from bscrit.sweep.summary import summary
-from bscrit.workloads.exact import hyperbola, power_law
 
 TARGET = 0.1
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from cohorts import MEASURE, NETWORK, ORDER, begun, told, workload
+from exact import power_law
 from small import Regression, mlp, regression
 
 from bscrit.cohort import trial_writer
@@ -19,7 +20,6 @@ from bscrit.record import begin, read_record
 from bscrit.train import loop
 from bscrit.train.loop import train
 from bscrit.train.noise import FROZEN_STEPS
-from bscrit.workloads.exact import power_law
 
 
 class Killed(Exception):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from exact import power_law, regression
 from torch import nn
 
 from bscrit.engine.lanes import Lanes
@@ -13,7 +14,6 @@ from bscrit.noise import NoiseSamples, noise_scale
 from bscrit.order import NoiseSettings
 from bscrit.train.noise import NoiseSampler
 from bscrit.workloads.classifier import Classifier
-from bscrit.workloads.exact import power_law
 from bscrit.workloads.least_squares import LeastSquares
 from bscrit.workloads.quadratic import Quadratic
 
@@ -72,8 +72,8 @@ def exact_scales(workload, lanes):
     """(lanes,) per metric: tr(P Sigma)/(G'PG) with the eigenvalues of the metric P."""
     theta = next(iter(lanes.parameters.values())).double().reshape(len(lanes), -1).numpy()
     if isinstance(workload, LeastSquares):
-        h, delta = workload.exact.variances, theta - 1.0
-        residual = (h * delta**2).sum(1, keepdims=True) + workload.exact.label_noise
+        h, delta = regression(12).variances, theta - 1.0
+        residual = (h * delta**2).sum(1, keepdims=True) + 1.0
         gradient, sigma = h * delta, h * residual + (h * delta) ** 2
     else:
         h = workload.exact.curvature
@@ -95,8 +95,9 @@ def test_the_exact_noise_scale_lies_in_the_interval_in_every_metric(workload, so
     how = NoiseSettings(source=source, metrics=METRICS, parts=3)
     exact = exact_scales(workload, lanes)
     if isinstance(workload, LeastSquares):
-        assert exact["identity"][0] == pytest.approx(workload.exact.b_simple(workload.exact.start))
-        assert exact["hessian"][0] == pytest.approx(workload.exact.b_noise(workload.exact.start))
+        problem = regression(12)
+        assert exact["identity"][0] == pytest.approx(problem.b_simple(problem.start))
+        assert exact["hessian"][0] == pytest.approx(problem.b_noise(problem.start))
     for metric, runs in samples(lanes, range(1, 31), how).items():
         scales = [noise_scale([run]) for run in runs]
         resolved = [(s, b) for s, b in zip(scales, exact[metric], strict=True) if s.value is not None]
@@ -224,8 +225,9 @@ def test_frozen_parameters_on_fresh_data(metric):
     how = NoiseSettings(metrics=(metric,), precision=0.1, max_examples=800_000)
     (found,) = NoiseSampler(how).frozen(lanes, (0, 0, 1.0))
     scale = found.scale()
-    exact = workload.exact.b_simple if metric == "identity" else workload.exact.b_noise
-    assert scale.low <= exact(workload.exact.start) <= scale.high
+    problem = regression(12)
+    exact = problem.b_simple if metric == "identity" else problem.b_noise
+    assert scale.low <= exact(problem.start) <= scale.high
     assert scale.high / scale.low <= np.exp(0.4) * (1 + 1e-9), "twice what four together are to have"
 
 

@@ -4,8 +4,7 @@ import math
 
 import numpy as np
 import pytest
-
-from bscrit.workloads.exact import LeastSquares, NoisyQuadratic, ToyTrainer, hyperbola, power_law
+from exact import LeastSquares, NoisyQuadratic, ToyTrainer, hyperbola, power_law
 
 FIXTURE = power_law()
 TUNED = [

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from exact import regression
 
 from bscrit.engine.lanes import Lanes
 from bscrit.workloads.least_squares import LeastSquares
@@ -13,7 +14,7 @@ from bscrit.workloads.least_squares import LeastSquares
 def test_mean_over_many_lanes_is_the_exact_recursion():
     workload = LeastSquares(dimensions=10)
     lanes = Lanes(workload, seeds=range(200), lrs=[0.2] * 200, batch_size=4, optimizer={"use": "sgd"})
-    exact = workload.exact.losses(0.2, 4, 30)
+    exact = regression(10).losses(0.2, 4, 30)
     assert lanes.evaluate() == pytest.approx([exact[0]] * 200, rel=1e-6)
     for step in range(30):
         lanes.step(4 * step, 1.0)
@@ -31,11 +32,11 @@ def test_autograd_agrees_with_the_noise_scales_by_hand():
     model = workload.model(0)
     (mean,) = torch.autograd.grad(workload.losses(model, (features, labels)).mean(), list(model.parameters()))
     assert mean[0].numpy() == pytest.approx(gradients.mean(axis=0), rel=1e-3)
-    h, g, covariance = workload.exact.variances, gradients.mean(axis=0), np.cov(gradients.T)
-    squares = workload.exact.start
-    assert np.trace(covariance) / (g @ g) == pytest.approx(workload.exact.b_simple(squares), rel=0.03)
+    problem = regression(6, label_noise=0.5, start=2.0)
+    h, g, covariance = problem.variances, gradients.mean(axis=0), np.cov(gradients.T)
+    assert np.trace(covariance) / (g @ g) == pytest.approx(problem.b_simple(problem.start), rel=0.03)
     ratio = np.trace(np.diag(h) @ covariance) / (g @ (h * g))
-    assert ratio == pytest.approx(workload.exact.b_noise(squares), rel=0.03)
+    assert ratio == pytest.approx(problem.b_noise(problem.start), rel=0.03)
 
 
 def test_batches_are_fresh_and_repeatable():

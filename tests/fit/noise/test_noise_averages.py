@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from exact import ToyTrainer, power_law
 from toy_runs import TOY, grid, progress, runs, sampled, scales
 
 from bscrit.estimate import Estimate
@@ -21,7 +22,6 @@ from bscrit.fit.noise.averages import (
 )
 from bscrit.fit.noise.windows import Runs, windows
 from bscrit.noise import NoiseSamples
-from bscrit.workloads.exact import ToyTrainer, power_law
 
 AVERAGES = {"progress": over_progress, "steps": over_steps, "s_min": s_min, "e_min": e_min}
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from exact import ToyTrainer
 
 from bscrit.curve import Curve
 from bscrit.estimate import Estimate
@@ -19,7 +20,6 @@ from bscrit.noise import NoiseSamples
 from bscrit.order import NoiseSettings, Order
 from bscrit.record import Record
 from bscrit.trial import Trial
-from bscrit.workloads.exact import ToyTrainer
 
 TOY = ToyTrainer(scale=3.0, power=0.5, progress=2000.0)  # B_crit 89.4427
 DIMENSIONS = 100

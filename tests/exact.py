@@ -2,10 +2,6 @@
 
 Noisy quadratic (G. Zhang et al. 2019, 1907.04164), least squares with Gaussian features, and a toy trainer
 that follows the model of McCandlish et al. 2018 exactly. No torch: numbers in, numbers out.
-
->>> problem = power_law()
->>> round(problem.loss(lr=0.5, batch_size=16, steps=100), 10)
-0.1524508319
 """
 
 from __future__ import annotations
@@ -209,6 +205,14 @@ def power_law(
     """The noisy quadratic with h_i = i^-power, c_i = noise * i^-noise_power and theta_i = start."""
     index = np.arange(1, dimensions + 1, dtype=float)
     return NoisyQuadratic(index**-power, noise * index**-noise_power, np.full(dimensions, start**2))
+
+
+def regression(
+    dimensions: int = 30, power: float = 1.0, label_noise: float = 1.0, start: float = 1.0
+) -> LeastSquares:
+    """Least squares with lam_i = i^-power, from theta = 0 to theta* = start."""
+    variances = np.arange(1, dimensions + 1, dtype=float) ** -power
+    return LeastSquares(variances, label_noise, np.full(dimensions, start**2))
 
 
 def hyperbola(batch_sizes: Sequence[float], steps: Sequence[float]) -> tuple[float, float, float]:
