@@ -144,20 +144,22 @@ def fit(
     """
     from bscrit.fit import command
     from bscrit.fit.answers import parse_questions
+    from bscrit.tables.options import as_paths
 
-    options = command.read_options(
-        targets,
-        columns,
-        by,
-        direction,
-        unit,
-        noise=noise or (),
+    code = command.run(
+        sources,
         as_json=as_json,
         strict=strict,
         baseline=baseline,
         questions=parse_questions(at, step_times, devices, law),
+        targets=targets,
+        columns=columns,
+        by=by or (),
+        direction=direction,
+        unit=unit,
+        noise=as_paths(noise or ()),
     )
-    raise typer.Exit(command.run(sources, options))
+    raise typer.Exit(code)
 
 
 @app.command()
@@ -189,11 +191,20 @@ def plot(
     """Draw the frontier, steps, rates, curves and the noise scale; prints the paths of the figures."""
     # figures need no backend, yet matplotlib refuses to load where the environment names one it does not know
     os.environ["MPLBACKEND"] = "agg"
-    from bscrit.fit.command import read_options
     from bscrit.plot import command
 
-    options = read_options(targets, columns, by, direction, unit)
-    raise typer.Exit(command.run(source, out, formats.split(","), figures or [], options))
+    code = command.run(
+        source,
+        out,
+        formats.split(","),
+        figures or [],
+        targets=targets,
+        columns=columns,
+        by=by or (),
+        direction=direction,
+        unit=unit,
+    )
+    raise typer.Exit(code)
 
 
 @app.command()

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from bscrit.errors import UserError
 from bscrit.files import explaining, write_json, write_text
@@ -18,58 +17,32 @@ from bscrit.fit.export import crossings_csv, frontier_csv, markdown, to_dict
 from bscrit.fit.report import Report, title
 from bscrit.fit.source import fit
 from bscrit.paths import ResultsPaths
-from bscrit.results import Results, is_results
-from bscrit.tables.options import as_columns, as_direction, as_names, as_paths, as_targets, as_unit
+from bscrit.results import is_results
 
 PASSED, FAILED, UNWRITTEN = 0, 1, 2
 REMEDY = "the answer above is whole; free some space or make this place writable, and fit again to write it"
 
 
-@dataclass(frozen=True)
-class Options:
-    """The options of a fit."""
+def run(
+    sources: Sequence[str],
+    *,
+    as_json: bool = False,
+    strict: bool = False,
+    baseline: Path | None = None,
+    questions: Questions | None = None,
+    **reading: Any,
+) -> int:
+    """Fit, print the answer on stdout, write what others read, and return the exit code.
 
-    targets: tuple[float, ...] | None = None
-    columns: Mapping[str, str] | None = None
-    by: tuple[str, ...] = ()
-    direction: Literal["down", "up"] | None = None
-    unit: str | None = None
-    noise: tuple[str, ...] = ()
-    as_json: bool = False
-    strict: bool = False
-    baseline: Path | None = None
-    questions: Questions = field(default_factory=Questions)
-
-
-def read_options(
-    targets: str | None,
-    columns: Sequence[str] | None,
-    by: Sequence[str] | None,
-    direction: str | None,
-    unit: str | None,
-    noise: Sequence[str] = (),
-    **further: Any,
-) -> Options:
-    """Options from the texts of a command line; UserError names the one that makes no sense."""
-    return Options(
-        targets=as_targets(targets),
-        columns=as_columns(columns or {}),
-        by=as_names(by or ()),
-        direction=as_direction(direction),
-        unit=as_unit(unit),
-        noise=as_paths(noise),
-        **further,
-    )
-
-
-def run(sources: Sequence[str], options: Options) -> int:
-    """Fit, print the answer on stdout, write what others read, and return the exit code."""
-    baseline = read_baseline(options.baseline) if options.baseline is not None else None
-    report = read(sources, options)
-    answers = answer(report, options.questions)
-    problems = _strict(report) if options.strict else []
-    problems += moved(report, baseline) if baseline is not None else []
-    if options.as_json:
+    Args:
+        reading: options of `bscrit.fit`, as texts or as Python has them.
+    """
+    before = read_baseline(baseline) if baseline is not None else None
+    report = fit(sources[0] if len(sources) == 1 else list(sources), **reading)
+    answers = answer(report, questions or Questions())
+    problems = _strict(report) if strict else []
+    problems += moved(report, before) if before is not None else []
+    if as_json:
         print(json.dumps({**to_dict(report), **answers.data}, indent=1, allow_nan=False))
     else:
         print("\n".join([str(report), *answers.lines]))
@@ -79,23 +52,10 @@ def run(sources: Sequence[str], options: Options) -> int:
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         _written(lambda: _append(Path(summary), report, problems))
     folder = Path(sources[0])
-    plain = len(sources) == 1 and options.targets is None and options.unit is None and not options.noise
-    if plain and is_results(folder) and not _written(lambda: _write_files(folder, report, options.baseline)):
+    plain = len(sources) == 1 and not any(reading.values())
+    if plain and is_results(folder) and not _written(lambda: _write_files(folder, report, baseline)):
         code = code or UNWRITTEN
     return code
-
-
-def read(sources: Sequence[str | Results], options: Options) -> Report:
-    """One report of all sources, as the options ask for it."""
-    return fit(
-        sources[0] if len(sources) == 1 else list(sources),
-        targets=options.targets,
-        columns=options.columns,
-        by=options.by,
-        direction=options.direction,
-        unit=options.unit,
-        noise=options.noise,
-    )
 
 
 def _written(write: Callable[[], None]) -> bool:

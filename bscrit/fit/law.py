@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, log, sqrt
+from math import exp, inf, log, sqrt
 from typing import Literal
 
 import numpy as np
@@ -45,10 +45,6 @@ class Law:
     scatter: float
     points: tuple[tuple[float, float], ...]
     left_out: int
-    _center: float
-    _level: float
-    _covariance: tuple[float, float]
-    _quantile: float
 
     @property
     def alpha(self) -> Estimate:
@@ -59,15 +55,6 @@ class Law:
         if high >= 0:
             return Estimate(None, -1 / low)
         return Estimate(-1 / value, -1 / low, -1 / high)
-
-    def __call__(self, x: float) -> Estimate:
-        """b_crit at x, with the 95 % interval of the law (not of a further measurement)."""
-        away = log(x) - self._center
-        slope = self.exponent.value or 0.0
-        level_variance, slope_variance = self._covariance
-        error = self._quantile * sqrt(level_variance + away * away * slope_variance)
-        value = self._level + slope * away
-        return Estimate(exp(value), exp(value - error), exp(value + error))
 
 
 def fit_law(fits: Iterable[Fit], against: Against, sizes: Mapping[int, float] | None = None) -> Law:
@@ -86,7 +73,7 @@ def fit_law(fits: Iterable[Fit], against: Against, sizes: Mapping[int, float] | 
     usable = [
         (float(value), fit.b_crit)
         for value, fit in zip(x, every, strict=True)
-        if value is not None and value > 0 and _closed(fit.b_crit)
+        if value is not None and value > 0 and fit.b_crit.ln_half_width < inf
     ]
     usable.sort(key=lambda pair: pair[0])
     if len(usable) < FEWEST or usable[0][0] == usable[-1][0]:
@@ -97,16 +84,12 @@ def fit_law(fits: Iterable[Fit], against: Against, sizes: Mapping[int, float] | 
     return _regress(usable, against, len(every) - len(usable))
 
 
-def _closed(estimate: Estimate) -> bool:
-    return estimate.value is not None and estimate.low is not None and estimate.high is not None
-
-
 def _regress(usable: Sequence[tuple[float, Estimate]], against: Against, left_out: int) -> Law:
     from scipy.special import stdtrit
 
     x = np.log([value for value, _ in usable])
     y = np.log([estimate.value or 1.0 for _, estimate in usable])
-    error = np.array([log((e.high or 1.0) / (e.low or 1.0)) / 2 / NORMAL for _, e in usable])
+    error = np.array([estimate.ln_half_width for _, estimate in usable]) / NORMAL
     scatter = _scatter(x, y, error)
     weight = 1 / (error**2 + scatter**2 + 1e-24)
     center, level, slope = _line(x, y, weight)
@@ -114,11 +97,11 @@ def _regress(usable: Sequence[tuple[float, Estimate]], against: Against, left_ou
     freedom = len(x) - 2
     # Knapp and Hartung: the residuals rescale the variance, and t replaces the normal distribution
     scale = max(float((weight * rest * rest).sum()) / freedom, 1.0)
-    variances = scale / weight.sum(), scale / (weight * (x - center) ** 2).sum()
+    slope_variance = scale / (weight * (x - center) ** 2).sum()
     quantile = float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
-    wide = quantile * sqrt(variances[1])
+    wide = quantile * sqrt(slope_variance)
     at_one = level - slope * center
-    far = quantile * sqrt(variances[0] + center * center * variances[1])
+    far = quantile * sqrt(scale / weight.sum() + center * center * slope_variance)
     return Law(
         against=against,
         exponent=Estimate(slope, slope - wide, slope + wide),
@@ -126,10 +109,6 @@ def _regress(usable: Sequence[tuple[float, Estimate]], against: Against, left_ou
         scatter=scatter,
         points=tuple((value, estimate.value or 0.0) for value, estimate in usable),
         left_out=left_out,
-        _center=center,
-        _level=level,
-        _covariance=(float(variances[0]), float(variances[1])),
-        _quantile=quantile,
     )
 
 

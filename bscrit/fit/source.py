@@ -55,7 +55,7 @@ def fit(
         UserError: whatever cannot be understood, with the place and the remedy; a source that is named twice;
             folders that count in different units; options on columns where there are none.
     """
-    unit = as_unit(unit)
+    unit, targets = as_unit(unit), as_targets(targets)
     sources = list(source) if isinstance(source, list | tuple) else [source]
     meters = [noise] if isinstance(noise, str | Path) else list(noise)
     _refuse_twice(sources)
@@ -74,7 +74,7 @@ def fit(
     if len(opened) > 1 and not folders:
         opened = [opened]  # several files of one export are one table
     reports = [
-        _of_results(one, as_targets(targets), unit)
+        _of_results(one, targets, unit)
         if isinstance(one, Results)
         else _of_table(one, targets, columns or {}, by, direction, unit)
         for one in opened

@@ -6,10 +6,9 @@ import logging
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from bscrit.errors import UserError
-from bscrit.fit.command import Options
 from bscrit.fit.source import fit
 from bscrit.paths import ResultsPaths
 from bscrit.plot.draw import draw
@@ -22,22 +21,10 @@ logger = logging.getLogger(__name__)
 FROM_TABLES = ("frontier", "steps")
 
 
-def run(
-    source: str, out: Path | None, formats: Sequence[str], figures: Sequence[str], options: Options
-) -> int:
+def run(source: str, out: Path | None, formats: Sequence[str], figures: Sequence[str], **reading: Any) -> int:
     """Draw, print the paths on stdout, say on stderr what could not be drawn, and return the exit code."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
-    paths = plot(
-        source,
-        out=out,
-        formats=formats,
-        figures=figures,
-        targets=options.targets,
-        columns=options.columns,
-        by=options.by,
-        direction=options.direction,
-        unit=options.unit,
-    )
+    paths = plot(source, out=out, formats=formats, figures=figures, **reading)
     print("\n".join(str(path) for path in paths))
     return 0
 

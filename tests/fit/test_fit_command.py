@@ -16,7 +16,6 @@ from bscrit.fit.command import (
     FAILED,
     PASSED,
     UNWRITTEN,
-    Options,
     run,
 )
 from bscrit.fit.export import schema, to_dict
@@ -62,18 +61,18 @@ def results(tmp_path, records) -> Path:
 
 class TestFiles:
     def test_a_plain_fit_writes_what_others_read(self, results):
-        assert run([str(results)], Options()) == PASSED
+        assert run([str(results)]) == PASSED
         assert {path.name for path in results.iterdir()} >= set(DERIVED)
         assert json.loads((results / "fit.json").read_text()) == to_dict(fit(results))
 
     @pytest.mark.parametrize("options", [{"unit": "token"}, {"targets": (0.3,)}])
     def test_a_fit_of_something_else_leaves_them(self, results, options):
-        run([str(results)], Options(**options))
+        run([str(results)], **options)
         assert not any((results / name).exists() for name in DERIVED)
 
     def test_an_answer_is_printed_where_no_file_can_be_written(self, results, capsys):
         (results / "fit.json").mkdir()
-        assert run([str(results)], Options()) == UNWRITTEN
+        assert run([str(results)]) == UNWRITTEN
         out, err = capsys.readouterr()
         assert "B_crit" in out
         line, hint = err.splitlines()
@@ -82,15 +81,15 @@ class TestFiles:
 
     def test_a_summary_that_cannot_be_written_hides_no_failed_check(self, tmp_path, monkeypatch, capsys):
         monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path))
-        assert run([table(tmp_path, {64: 1000, 128: 500, 256: 250})], Options(strict=True)) == FAILED
+        assert run([table(tmp_path, {64: 1000, 128: 500, 256: 250})], strict=True) == FAILED
         out, err = capsys.readouterr()
         assert "B_crit" in out
         assert err.startswith("check failed")
         assert f"error: {tmp_path}: " in err
-        assert run([table(tmp_path, ZHANG)], Options()) == PASSED
+        assert run([table(tmp_path, ZHANG)]) == PASSED
 
     def test_the_baseline_stays_as_it_is(self, results, monkeypatch, capsys):
-        run([str(results)], Options())
+        run([str(results)])
         old = json.loads((results / "fit.json").read_text())
         for end in old["fits"][0]["b_crit"]:
             old["fits"][0]["b_crit"][end] *= 100
@@ -98,21 +97,21 @@ class TestFiles:
         (results / "fit.json").write_text(before)
         monkeypatch.chdir(results)
         for _ in range(2):
-            assert run([str(results)], Options(baseline=Path("fit.json"))) == FAILED
+            assert run([str(results)], baseline=Path("fit.json")) == FAILED
         assert (results / "fit.json").read_text() == before
         assert "fit.json: is the baseline, and stays as it is" in capsys.readouterr().err
 
 
 class TestStreams:
     def test_json_is_strict_and_valid(self, tmp_path, capsys):
-        assert run([table(tmp_path, ZHANG)], Options(as_json=True)) == PASSED
+        assert run([table(tmp_path, ZHANG)], as_json=True) == PASSED
         out = capsys.readouterr().out
         found = json.loads(out, parse_constant=lambda text: pytest.fail(f"{text} in JSON"))
         jsonschema.validate(found, schema())
         assert found["fits"][0]["b_crit"]["value"] == pytest.approx(2190.600, rel=1e-6)
 
     def test_the_table_names_unit_and_definition(self, tmp_path, capsys):
-        run([table(tmp_path, ZHANG)], Options(unit="sequence"))
+        run([table(tmp_path, ZHANG)], unit="sequence")
         out = capsys.readouterr().out
         assert "2,190 [" in out or "2,191 [" in out
         assert "sequences" in out
@@ -122,7 +121,7 @@ class TestStreams:
         summary = tmp_path / "summary.md"
         summary.write_text("before\n")
         monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
-        run([table(tmp_path, ZHANG)], Options())
+        run([table(tmp_path, ZHANG)])
         text = summary.read_text()
         assert text.startswith("before\n")
         assert "| " in text
@@ -131,14 +130,14 @@ class TestStreams:
 
 class TestExitCodes:
     def test_nothing_identified_is_an_answer(self, tmp_path):
-        assert run([table(tmp_path, {64: 1000, 128: 500, 256: 250})], Options()) == PASSED
+        assert run([table(tmp_path, {64: 1000, 128: 500, 256: 250})]) == PASSED
 
     def test_strict_wants_more(self, tmp_path, capsys):
-        assert run([table(tmp_path, {64: 1000, 128: 500, 256: 250})], Options(strict=True)) == FAILED
+        assert run([table(tmp_path, {64: 1000, 128: 500, 256: 250})], strict=True) == FAILED
         assert "check failed" in capsys.readouterr().err
 
     def test_strict_is_content_with_a_good_fit(self, tmp_path):
-        assert run([table(tmp_path, exact(500))], Options(strict=True)) == PASSED
+        assert run([table(tmp_path, exact(500))], strict=True) == PASSED
 
     @pytest.mark.parametrize(
         ("factor", "code"), [(1.0, PASSED), (1.005, PASSED), (3.0, FAILED), (0.3, FAILED)]
@@ -147,7 +146,7 @@ class TestExitCodes:
         old = tmp_path / "old.json"
         old.write_text(json.dumps(to_dict(fit(table(tmp_path, exact(500))))))
         source = table(tmp_path, exact(500 * factor), "new.csv")
-        assert run([source], Options(baseline=old)) == code
+        assert run([source], baseline=old) == code
         if code == FAILED:
             said = capsys.readouterr().err
             assert f"{factor:.2f} times"[:3] in said

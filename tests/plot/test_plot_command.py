@@ -15,7 +15,6 @@ from bscrit import results as module
 from bscrit.curve import curve_header, curve_line
 from bscrit.errors import UserError
 from bscrit.files import write_json
-from bscrit.fit.command import Options
 from bscrit.fit.source import fit
 from bscrit.noise import HEADER as NOISE
 from bscrit.noise import noise_line
@@ -34,7 +33,7 @@ def table(tmp_path):
 
 def test_a_table_gives_two_figures_in_every_format(table, tmp_path, capsys, caplog):
     caplog.set_level("INFO")
-    assert run(table, tmp_path / "figures", ["png", "svg", "pdf"], [], Options(unit="image")) == 0
+    assert run(table, tmp_path / "figures", ["png", "svg", "pdf"], [], unit="image") == 0
     said = capsys.readouterr()
     names = sorted(line.rpartition("/")[2] for line in said.out.splitlines())
     assert names == sorted(
@@ -49,14 +48,14 @@ def test_a_table_gives_two_figures_in_every_format(table, tmp_path, capsys, capl
 
 def test_a_figure_that_a_table_cannot_give_is_an_error_with_the_reason(table, tmp_path, caplog):
     with pytest.raises(UserError, match="none of these figures"):
-        run(table, tmp_path / "figures", ["png"], ["curves"], Options())
+        run(table, tmp_path / "figures", ["png"], ["curves"])
     assert "no curves figure" in caplog.text
 
 
 def test_the_figures_of_a_table_lie_beside_it(table, tmp_path, monkeypatch, capsys):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    run(table, None, ["png", " SVG"], ["frontier"], Options())
+    run(table, None, ["png", " SVG"], ["frontier"])
     out = tmp_path / "runs-figures"
     assert capsys.readouterr().out.split() == [str(out / "frontier.png"), str(out / "frontier.svg")]
 
@@ -65,14 +64,14 @@ def test_those_of_a_stream_lie_here(table, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     with Path(table).open() as stream:
         monkeypatch.setattr(sys, "stdin", stream)
-        run("-", None, ["png"], ["frontier"], Options())
+        run("-", None, ["png"], ["frontier"])
     assert capsys.readouterr().out.split() == [str(Path("figures") / "frontier.png")]
 
 
 def test_a_unit_that_the_font_lacks_is_drawn_without_warning(table, tmp_path, caplog):
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="Glyph")
-        assert run(table, tmp_path, ["png", "svg", "pdf"], ["frontier"], Options(unit="\N{CAT}")) == 0
+        assert run(table, tmp_path, ["png", "svg", "pdf"], ["frontier"], unit="\N{CAT}") == 0
     assert "glyph" not in caplog.text
 
 
@@ -108,7 +107,7 @@ def results(tmp_path):
 
 
 def test_a_results_folder_gives_the_noise_scale_of_its_training_set(results, capsys):
-    assert run(str(results), None, ["svg"], ["noise", "noise_loss"], Options()) == 0
+    assert run(str(results), None, ["svg"], ["noise", "noise_loss"]) == 0
     assert capsys.readouterr().out.split() == [
         str(results / "figures" / f"{name}.svg") for name in ("noise", "noise_loss")
     ]
@@ -121,12 +120,12 @@ def test_a_folder_is_read_once(results, monkeypatch):
     trials = []
     read_record = module.read_record
     monkeypatch.setattr(module, "read_record", lambda folder: trials.append(folder) or read_record(folder))
-    assert run(str(results), None, ["svg"], ["frontier", "rates"], Options()) == 0
+    assert run(str(results), None, ["svg"], ["frontier", "rates"]) == 0
     assert len(trials) == len(set(trials)) == 6
 
 
 def test_unknown_names_are_refused(table, tmp_path):
     with pytest.raises(UserError, match="png"):
-        run(table, tmp_path, ["pgn"], [], Options())
+        run(table, tmp_path, ["pgn"], [])
     with pytest.raises(UserError, match="frontier"):
-        run(table, tmp_path, ["png"], ["fronteir"], Options())
+        run(table, tmp_path, ["png"], ["fronteir"])

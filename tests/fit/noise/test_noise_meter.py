@@ -12,7 +12,7 @@ from toy_runs import TOY, grid, runs, sampled
 
 import bscrit
 from bscrit.errors import UserError
-from bscrit.fit.command import Options, run
+from bscrit.fit.command import run
 from bscrit.fit.export import markdown, schema, to_dict
 from bscrit.fit.noise.meter import is_noise
 from bscrit.noise import HEADER, NoiseSamples, noise_line
@@ -60,7 +60,7 @@ class TestAlone:
         assert report.table().empty
 
     def test_json(self, meter, capsys):
-        assert run([meter], Options(as_json=True)) == 0
+        assert run([meter], as_json=True) == 0
         data = json.loads(capsys.readouterr().out)
         jsonschema.validate(data, schema())
         assert data["fits"] == []
@@ -138,7 +138,7 @@ class TestBesideATable:
         assert "batch size 256 was measured to step 493" in " ".join(report.notes)
 
     def test_the_command(self, crossings, meter, capsys):
-        assert run([crossings], Options(noise=(meter,))) == 0
+        assert run([crossings], noise=(meter,)) == 0
         assert "of B_crit: agrees" in capsys.readouterr().out
 
 
