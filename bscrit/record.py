@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -26,6 +26,7 @@ from bscrit.trial import FINISHED, Status, Trial
 SCHEMA = 3  # rises when the meaning of a file changes
 STATUSES = get_args(Status)
 Kind = TypeVar("Kind")
+TRIAL, ORDER, ENDING = TypeAdapter(Trial), TypeAdapter(Order), TypeAdapter(dict[str, Any])
 
 
 @dataclass(frozen=True)
@@ -101,10 +102,10 @@ def read_record(folder: Path) -> Record | None:
         UserError: another version wrote the folder, or a file was changed.
     """
     paths = TrialPaths(folder)
-    trial, order = _read(paths.trial, Trial), _read(paths.order, Order)
+    trial, order = _read(paths.trial, TRIAL), _read(paths.order, ORDER)
     if trial is None or order is None:
         return None
-    ending = _read(paths.status, dict[str, Any]) or {}  # first: the streams are whole once it is written
+    ending = _read(paths.status, ENDING) or {}  # first: the streams are whole once it is written
     record = Record(
         trial,
         order,
@@ -124,7 +125,7 @@ def read_record(folder: Path) -> Record | None:
     return replace(record, status=status, reason=str(ending.get("reason", "")), facts=facts)
 
 
-def _read(path: Path, kind: type[Kind]) -> Kind | None:
+def _read(path: Path, kind: TypeAdapter[Kind]) -> Kind | None:
     """What a file holds; None where it is not there or torn."""
     data = whole_json(path)
     if data is None:
@@ -136,14 +137,9 @@ def _read(path: Path, kind: type[Kind]) -> Kind | None:
             "use the version of bscrit that wrote it, or another --out folder",
         )
     try:
-        return _adapter(kind).validate_python(data)
+        return kind.validate_python(data)
     except ValidationError as error:
         mistake = error.errors()[0]
         what = f"is not as this version wrote it ({'.'.join(map(str, mistake['loc']))}: {mistake['msg']})"
         remedy = "restore the file, or remove the folder: its trial runs again"
         raise UserError(str(path), what, remedy) from error
-
-
-@cache
-def _adapter(kind: type[Kind]) -> TypeAdapter[Kind]:
-    return TypeAdapter(kind)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bscrit.crossing import Crossing, CrossingTable, Setting
+from bscrit.crossing import Crossing, CrossingTable
 from bscrit.curve import Floats
 from bscrit.errors import UserError
 from bscrit.tables.columns import Columns
@@ -17,6 +18,9 @@ from bscrit.tables.numerals import Flags, parse_number, read_flags
 from bscrit.tables.row_fields import RowFields, labels, read_fields
 from bscrit.tables.sheet import Sheet
 from bscrit.words import counted
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 STATUS = {
     "reached": "reached finished completed complete done success succeeded converged ok pass passed met terminated"
@@ -35,7 +39,7 @@ def crossings_of_rows(sheet: Sheet, columns: Columns, targets: Sequence[float] |
     """Each row as a crossing; rows that failed, still run, or count no steps are left out with a note.
 
     Raises:
-        UserError: what row_fields.py refuses, a status or truth value that isn't known, a target that no row has.
+        UserError: what row_fields.py refuses, a truth value that isn't known, a target that no row has.
     """
     columns, target, notes = _target(sheet, columns)
     numeric = [columns.of[role] for role in ("low", "high", "target") if role in columns.of]
@@ -44,57 +48,49 @@ def crossings_of_rows(sheet: Sheet, columns: Columns, targets: Sequence[float] |
     )
     if target is None:
         target = fields.numbers[columns.of["target"]].values
-    status = read_status(sheet, columns)
+    rows, status = fields.rows, read_status(sheet, columns)
     diverged = status == "diverged"
-    unusable = np.isin(status, ["failed", "running"])
-    unknown = status == "unknown"
-    uncounted = ~np.isfinite(fields.steps) & ~diverged & ~unusable & ~unknown
-    endless = np.isinf(target)
-    keep = ~(diverged | unusable | unknown | uncounted | endless)
-    notes = [
-        *notes,
+    left = np.isin(status, ["failed", "running"])
+    notes += [
         *fields.notes,
-        *left_out(sheet, unusable, "failed or still running"),
+        *left_out(sheet, left, "failed or still running"),
         *unknown_states(sheet, columns, status),
-        *left_out(sheet, uncounted, "no count of steps"),
-        *left_out(sheet, endless, "an infinite target"),
     ]
+    left |= diverged | (status == "unknown")
+    uncounted = ~np.isfinite(rows["steps"].to_numpy()) & ~left
+    notes += left_out(sheet, uncounted, "no count of steps")
+    notes += left_out(sheet, np.isinf(target), "an infinite target")
+    left |= uncounted | np.isinf(target)
     if targets is not None:
         target = _select(sheet, columns, target, targets)
-        keep &= ~np.isnan(target)
-    check_rates(sheet, columns, np.where(keep | diverged, fields.lr, np.nan))
-    censored = _censored(sheet, columns, fields, status)
+        left |= np.isnan(target)
+    check_rates(sheet, columns, rows["lr"].where(~left | diverged))
+    censored = _censored(sheet, columns, rows["beyond"].to_numpy(), status)
     low, high = _bounds(sheet, columns, fields, censored)
-    kept = np.flatnonzero(keep)
-    notes += _repeated(sheet, fields, target, kept)
-    return CrossingTable(
-        tuple(
-            Crossing(size, steps, goal, ended, least, most, lr, seed, fields.groups[group], role, where)
-            for size, steps, goal, ended, least, most, lr, seed, group, role, where in zip(
-                fields.batch_size[kept].tolist(),
-                fields.steps[kept].tolist(),
-                maybe(target[kept]),
-                censored[kept].tolist(),
-                low[kept].tolist(),
-                high[kept].tolist(),
-                maybe(fields.lr[kept]),
-                fields.seed[kept].tolist(),
-                fields.group[kept].tolist(),
-                fields.role[kept].tolist(),
-                sheet.places(kept) if len(kept) else [],
-                strict=True,
-            )
-        ),
-        settings(fields, diverged & ~np.isnan(fields.batch_size)),
-        tuple(notes),
-        unit=fields.unit,
+    rows = rows.assign(target=target, censored=censored, low=low, high=high)
+    kept = rows[~left]
+    notes += _repeated(sheet, kept)
+    names = ("batch_size", "steps", "target", "censored", "low", "high", "lr", "seed", "group", "role")
+    cells = [kept[name].tolist() for name in names]
+    places = sheet.places(kept.index.to_numpy()) if len(kept) else []
+    crossings = tuple(
+        Crossing(
+            size, steps, maybe(goal), ended, least, most, maybe(lr), seed, fields.groups[group], role, where
+        )
+        for size, steps, goal, ended, least, most, lr, seed, group, role, where in zip(
+            *cells, places, strict=True
+        )
     )
+    lost = rows[diverged & rows["batch_size"].notna()]
+    triples = zip(*(lost[name].tolist() for name in ("batch_size", "lr", "group")), strict=True)
+    settings = dict.fromkeys((size, maybe(lr), fields.groups[group]) for size, lr, group in triples)
+    return CrossingTable(crossings, tuple(settings), tuple(notes), unit=fields.unit)
 
 
 def read_status(sheet: Sheet, columns: Columns) -> NDArray[np.object_]:
     """One of the statuses of a trial per row, "" where the source does not say, "unknown" for another word."""
     words = labels(sheet, columns.of.get("status"))
-    meaning = {word: status for status, known in STATUS.items() for word in known.split()} | {"": ""}
+    meaning = {word: status for status, words in STATUS.items() for word in words.split()} | {"": ""}
     normalised = {word: re.sub(r"[\s_-]+", "_", str(word).strip().lower()) for word in set(words)}
     tidied = {word: re.sub(r"^trialstate\.|_by_\w+$|\+$", "", name) for word, name in normalised.items()}
     return np.array([meaning.get(tidied[word], "unknown") for word in words], dtype=object)
@@ -106,21 +102,13 @@ def unknown_states(sheet: Sheet, columns: Columns, status: NDArray[np.object_]) 
     if not rows.any():
         return []
     name = columns.of["status"]
-    found = ", ".join(map(repr, list(dict.fromkeys(labels(sheet, name)[rows]))[:4]))
-    return left_out(sheet, rows, f"{name} is {found}, not one of {', '.join(STATUS)}")
+    states = ", ".join(map(repr, list(dict.fromkeys(labels(sheet, name)[rows]))[:4]))
+    return left_out(sheet, rows, f"{name} is {states}, not one of {', '.join(STATUS)}")
 
 
-def settings(fields: RowFields, rows: Flags) -> tuple[Setting, ...]:
-    """The distinct (batch size, learning rate, group) of some rows."""
-    chosen = zip(
-        fields.batch_size[rows].tolist(), maybe(fields.lr[rows]), fields.group[rows].tolist(), strict=True
-    )
-    return tuple((batch_size, lr, fields.groups[group]) for batch_size, lr, group in dict.fromkeys(chosen))
-
-
-def maybe(values: Floats) -> list[float | None]:
-    """Numbers with None for NaN."""
-    return [None if value != value else value for value in values.tolist()]
+def maybe(value: float) -> float | None:
+    """A number, None for NaN."""
+    return None if value != value else value
 
 
 def left_out(sheet: Sheet, rows: Flags, why: str) -> list[str]:
@@ -133,12 +121,12 @@ def left_out(sheet: Sheet, rows: Flags, why: str) -> list[str]:
     return [f"left out {counted(count, 'row')}: {why} ({', '.join(places)}{more})"]
 
 
-def check_rates(sheet: Sheet, columns: Columns, lr: Floats) -> None:
-    """Raise UserError for a learning rate that is not positive."""
-    wrong = np.flatnonzero((lr <= 0) | np.isinf(lr))
+def check_rates(sheet: Sheet, columns: Columns, lr: pd.Series[float]) -> None:
+    """Raise UserError for a learning rate that is not positive; NaN is none."""
+    wrong = lr[(lr <= 0) | np.isinf(lr)]
     if len(wrong):
-        what = f"{columns.of['lr']} is {lr[wrong[0]]:g}"
-        raise UserError(sheet.where(int(wrong[0])), what, "a learning rate must be positive")
+        what = f"{columns.of['lr']} is {wrong.iloc[0]:g}"
+        raise UserError(sheet.where(int(wrong.index[0])), what, "a learning rate must be positive")
 
 
 def _target(sheet: Sheet, columns: Columns) -> tuple[Columns, Floats | None, list[str]]:
@@ -157,11 +145,10 @@ def _target(sheet: Sheet, columns: Columns) -> tuple[Columns, Floats | None, lis
         return columns, np.array([values.get(word, np.nan) for word in words]), [note]
     if values:
         word = next(word for word in distinct if word not in values)
-        where = sheet.where(int(np.flatnonzero(words == word)[0]))
+        where = sheet.first(words == word)
         raise UserError(where, f"{name} is {word!r}", "write a number")
-    of = {role: column for role, column in columns.of.items() if role != "target"}
     note = f"{name} holds no numbers, so that each of its values has a fit of its own"
-    return replace(columns, of=of, by=(*columns.by, name)), np.full(len(words), np.nan), [note]
+    return replace(columns.without("target"), by=(*columns.by, name)), np.full(len(words), np.nan), [note]
 
 
 def _select(sheet: Sheet, columns: Columns, target: Floats, wanted: Sequence[float]) -> Floats:
@@ -175,15 +162,15 @@ def _select(sheet: Sheet, columns: Columns, target: Floats, wanted: Sequence[flo
     for value in wanted:
         same = np.isclose(target, value, rtol=1e-6, atol=0)
         if not same.any():
-            present = ", ".join(f"{known:g}" for known in np.unique(target[~np.isnan(target)])[:12])
+            present = ", ".join(f"{value:g}" for value in np.unique(target[~np.isnan(target)])[:12])
             what = f"no row of {sheet.name} has the target {value:g}"
             raise UserError("--targets", what, f"there are rows with {present}")
         selected[same] = value
     return selected
 
 
-def _censored(sheet: Sheet, columns: Columns, fields: RowFields, status: NDArray[np.object_]) -> Flags:
-    censored: Flags = fields.beyond | np.isin(status, ["exhausted", "stopped"])
+def _censored(sheet: Sheet, columns: Columns, beyond: Flags, status: NDArray[np.object_]) -> Flags:
+    censored: Flags = beyond | np.isin(status, ["exhausted", "stopped"])
     if "censored" in columns.of:
         censored |= read_flags(sheet, columns.of["censored"])
     if "reached" in columns.of:
@@ -193,30 +180,25 @@ def _censored(sheet: Sheet, columns: Columns, fields: RowFields, status: NDArray
 
 def _bounds(sheet: Sheet, columns: Columns, fields: RowFields, censored: Flags) -> tuple[Floats, Floats]:
     """Bounds of the steps: as the source gives them, else the steps; infinity above where censored."""
+    steps = fields.rows["steps"].to_numpy()
     low, high = (
-        np.where(np.isnan(bound) | censored, fields.steps, bound)
+        np.where(np.isnan(bound) | censored, steps, bound)
         for role in ("low", "high")
-        for bound in [fields.numbers[columns.of[role]].values if role in columns.of else fields.steps]
+        for bound in [fields.numbers[columns.of[role]].values if role in columns.of else steps]
     )
-    wrong = np.flatnonzero((low < 0) | (low > fields.steps) | (high < fields.steps))
+    wrong = np.flatnonzero((low < 0) | (low > steps) | (high < steps))
     if len(wrong):
         row = int(wrong[0])
-        what = f"steps {fields.steps[row]:g} are not between low {low[row]:g} and high {high[row]:g}"
+        what = f"steps {steps[row]:g} are not between low {low[row]:g} and high {high[row]:g}"
         raise UserError(sheet.where(row), what, "low and high are bounds of the steps")
     return low, np.where(censored, np.inf, high)
 
 
-def _repeated(sheet: Sheet, fields: RowFields, target: Floats, kept: NDArray[np.intp]) -> list[str]:
+def _repeated(sheet: Sheet, rows: pd.DataFrame) -> list[str]:
     """A note when one seed has several rows at the same batch size, rate and target."""
-    import pandas as pd
-
-    if not (fields.seed[kept] != "").any():
+    seeded = rows[rows["seed"] != ""]
+    again = seeded[seeded.duplicated(["group", "batch_size", "lr", "target", "run", "seed"])]
+    if not len(again):
         return []
-    parts = (fields.group, fields.batch_size, fields.lr, target, fields.run, fields.seed)
-    frame = pd.DataFrame({index: values[kept] for index, values in enumerate(parts)})
-    again = np.zeros(len(target), bool)
-    again[kept[frame.duplicated().to_numpy() & (fields.seed[kept] != "")]] = True
-    if not again.any():
-        return []
-    where = sheet.where(int(np.flatnonzero(again)[0]))
-    return [f"{again.sum()} rows repeat a seed at the same batch size, rate and target (first: {where})"]
+    where = sheet.where(int(again.index[0]))
+    return [f"{len(again)} rows repeat a seed at the same batch size, rate and target (first: {where})"]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bscrit.errors import UserError
-from bscrit.tables.columns import ROLES, tidy
+from bscrit.tables.names import ALIASES, tidy
 from bscrit.tables.sheet import Sheet, column_names, first_line
 
 if TYPE_CHECKING:
@@ -15,12 +15,7 @@ if TYPE_CHECKING:
 
 CHUNK = 20_000
 WRAPPED = ("log_history", "history", "rows", "data", "trials", "results", "runs", "records")
-SETTINGS = frozenset(
-    alias
-    for role in ("batch_size", "lr", "seed", "run", "workload", "unit", "target")
-    for tier in ROLES[role]
-    for alias in tier.split()
-)
+SETTINGS = ("batch_size", "lr", "seed", "run", "workload", "unit", "target")
 
 
 def read_objects(name: str, text: str) -> Sheet:
@@ -56,7 +51,7 @@ def _unwrapped(whole: Any) -> tuple[list[Any], tuple[str, ...]]:
         for name, value in whole.items()
         if not isinstance(value, list)
         and value is not None
-        and (isinstance(value, dict) or tidy(name) in SETTINGS)
+        and (isinstance(value, dict) or ALIASES.get(tidy(name)) in SETTINGS)
     }
     notes = [f"the records are read from {key!r}"]
     if key == "log_history" and "train_batch_size" in settings:

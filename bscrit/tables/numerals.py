@@ -71,17 +71,16 @@ def read_numbers(sheet: Sheet, columns: Mapping[str, bool]) -> tuple[dict[str, N
         UserError: a cell that is no number, decimal commas and decimal points in one file, or a comma that
             may be either.
     """
-    texts = {column: sheet.frame[column] for column in columns if not _is_number(sheet.frame[column])}
-    lost = [column for column in columns if _is_float(sheet.frame[column])]
+    kinds = {column: sheet.frame[column].dtype.kind for column in columns}
+    texts = {column: sheet.frame[column] for column, kind in kinds.items() if kind not in "iuf"}
+    lost = [column for column, kind in kinds.items() if kind == "f" and sheet.frame[column].notna().any()]
     doubtful = any(series.astype(str).str.contains(",", regex=False).any() for series in texts.values())
-    doubtful = doubtful or (sheet.separator == ";" and any(columns[column] for column in lost))
     decimal: Decimal = "."
-    if doubtful:
+    if doubtful or (sheet.separator == ";" and any(columns[column] for column in lost)):
         frame = sheet.spelled(lost) if sheet.spelled and lost else None
         spelled = {} if frame is None else {column: frame[column] for column in lost}
         decimal = _decimal(sheet, texts | spelled, columns)
-        if decimal == ",":
-            texts |= spelled
+        texts |= spelled if decimal == "," else {}
     numbers = {
         column: _from_text(sheet, column, texts[column], decimal)
         if column in texts
@@ -96,7 +95,7 @@ def read_flags(sheet: Sheet, column: str) -> Flags:
     codes, words = distinct(sheet.frame[column])
     for code, word in enumerate(words):
         if word.strip().lower() not in TRUE | FALSE:
-            where = sheet.where(int(np.flatnonzero(codes == code)[0]))
+            where = sheet.first(codes == code)
             raise UserError(where, f"{column} is {word!r}", "write true or false")
     return np.array([*(word.strip().lower() in TRUE for word in words), False])[codes]
 
@@ -122,14 +121,6 @@ _BEYOND = re.compile(r"\s*(?:>=|=>|>|≥|⩾)\s*")
 _SWAP = str.maketrans(".,", ",.")
 _WORDS = {sign + word: float(f"{sign}inf") for word in ("inf", "infinity", "∞") for sign in ("", "+", "-")}
 _WORDS["nan"] = float("nan")
-
-
-def _is_number(series: pd.Series[Any]) -> bool:
-    return series.dtype.kind in "iuf"
-
-
-def _is_float(series: pd.Series[Any]) -> bool:
-    return series.dtype.kind == "f" and bool(series.notna().any())
 
 
 def _decimal(sheet: Sheet, texts: Mapping[str, pd.Series[Any]], columns: Mapping[str, bool]) -> Decimal:
@@ -178,7 +169,7 @@ def _from_text(sheet: Sheet, column: str, series: pd.Series[Any], decimal: Decim
             other = parse_number(word, "," if decimal == "." else ".")
             if other is not None:
                 raise _mixed(sheet, {column: series}, (column, word))
-            where = sheet.where(int(np.flatnonzero(codes == code)[0]))
+            where = sheet.first(codes == code)
             raise UserError(where, f"{column} is {word[:40]!r}", "write a number, or leave the cell empty")
         values[code] = np.nan if value is None else value
     return Numbers(values[codes], np.array([*empty, True])[codes], np.array([*beyond, False])[codes])
@@ -199,15 +190,15 @@ def _mixed(sheet: Sheet, texts: Mapping[str, pd.Series[Any]], *cells: tuple[str,
     what = f"{shown} has another decimal sign than the rest of the file"
     if len(cells) > 1:
         what = f"has decimal points and decimal commas: {shown}"
-    return UserError(_place(sheet, texts, *cells[-1]), what, "write all numbers with a decimal point")
+    return UserError(_place(sheet, texts, cells[-1]), what, "write all numbers with a decimal point")
 
 
 def _ambiguous(sheet: Sheet, texts: Mapping[str, pd.Series[Any]], cell: tuple[str, str]) -> UserError:
     what = f"{cell[0]} is {cell[1]!r}, which may be thousands or decimals"
     remedy = "write it with a decimal point and without thousands separators"
-    return UserError(_place(sheet, texts, *cell), what, remedy)
+    return UserError(_place(sheet, texts, cell), what, remedy)
 
 
-def _place(sheet: Sheet, texts: Mapping[str, pd.Series[Any]], column: str, word: str) -> str:
-    codes, words = distinct(texts[column])
-    return sheet.where(int(np.flatnonzero(codes == words.index(word))[0]))
+def _place(sheet: Sheet, texts: Mapping[str, pd.Series[Any]], cell: tuple[str, str]) -> str:
+    codes, words = distinct(texts[cell[0]])
+    return sheet.first(codes == words.index(cell[1]))

@@ -23,15 +23,25 @@ def as_targets(wanted: Any) -> tuple[float, ...] | None:
     if isinstance(wanted, str):
         wanted = [part for part in wanted.split(",") if part.strip()]
     listed = wanted.tolist() if hasattr(wanted, "tolist") else wanted
-    listed = list(listed) if isinstance(listed, Iterable) else [listed]
-    if not listed:
+    targets = tuple(map(_target, listed if isinstance(listed, Iterable) else [listed]))
+    if not targets:
         raise UserError("--targets", "names no target", "name values of the metric, or leave it out")
-    return tuple(_target(value) for value in listed)
+    return targets
+
+
+def _target(value: Any) -> float:
+    try:
+        target = float(value)
+    except (TypeError, ValueError, OverflowError):
+        target = math.nan
+    if not math.isfinite(target):
+        raise UserError("--targets", f"{value} is no target", "name finite values of the metric")
+    return target
 
 
 def as_names(by: Any) -> tuple[str, ...]:
     """Names of columns from one name or several."""
-    names = (by,) if isinstance(by, str) or not isinstance(by, Iterable) else tuple(by)
+    names = _several(by)
     for name in names:
         if not isinstance(name, str):
             raise UserError("--by", f"{name!r} is no name of a column", "name columns: by=['model']")
@@ -40,28 +50,26 @@ def as_names(by: Any) -> tuple[str, ...]:
 
 def as_columns(columns: Any) -> Mapping[str, str]:
     """Role -> column from a mapping, or from texts like "steps=iter,lr=rate"."""
-    if not isinstance(columns, Mapping):
-        columns = _pairs(
-            [columns] if isinstance(columns, str) or not isinstance(columns, Iterable) else columns
-        )
-    for role, column in columns.items():
-        if not isinstance(role, str) or not isinstance(column, str):
-            what = f"{role!r}: {column!r} does not map a role to a column's name"
-            raise UserError("--columns", what, "for example columns={'steps': 'iter'}")
-    return dict(columns)
-
-
-def _pairs(texts: Iterable[Any]) -> dict[str, str]:
-    columns: dict[str, str] = {}
-    for pair in (part for text in texts for part in str(text).split(",")):
+    if isinstance(columns, Mapping):
+        for role, column in columns.items():
+            if not isinstance(role, str) or not isinstance(column, str):
+                what = f"{role!r}: {column!r} does not map a role to a column's name"
+                raise UserError("--columns", what, "for example columns={'steps': 'iter'}")
+        return dict(columns)
+    pairs: dict[str, str] = {}
+    for pair in as_paths(map(str, _several(columns))):
         role, _, column = map(str.strip, pair.partition("="))
         if not role or not column:
             what = "is not of the form role=column"
             raise UserError(f"--columns {pair}", what, "--columns steps=iter, or columns={'steps': 'iter'}")
-        if role in columns:
+        if role in pairs:
             raise UserError(f"--columns {pair}", f"{role} has a column already", "give each role one")
-        columns[role] = column
-    return columns
+        pairs[role] = column
+    return pairs
+
+
+def _several(values: Any) -> tuple[Any, ...]:
+    return (values,) if isinstance(values, str) or not isinstance(values, Iterable) else tuple(values)
 
 
 def as_direction(direction: Any) -> Direction | None:
@@ -86,13 +94,3 @@ def as_unit(unit: Any) -> str | None:
 def as_paths(texts: Iterable[str]) -> tuple[str, ...]:
     """Paths, several in one text separated by commas."""
     return tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
-
-
-def _target(value: Any) -> float:
-    try:
-        target = float(value)
-    except (TypeError, ValueError, OverflowError):
-        target = math.nan
-    if not math.isfinite(target):
-        raise UserError("--targets", f"{value} is no target", "name finite values of the metric")
-    return target

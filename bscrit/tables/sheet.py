@@ -44,6 +44,10 @@ class Sheet:
         """The file and line of the row at a position of the frame."""
         return self.places([position])[0]
 
+    def first(self, rows: NDArray[np.bool_]) -> str:
+        """The file and line of the first of some rows."""
+        return self.where(int(np.flatnonzero(rows)[0]))
+
     def places(self, positions: Sequence[int] | NDArray[np.intp]) -> list[str]:
         """The file and line of the rows at some positions."""
         labels = self.frame.index[positions].tolist()

@@ -20,24 +20,16 @@ import numpy as np
 from bscrit.crossing import Crossing, CrossingTable
 from bscrit.errors import UserError
 from bscrit.goal import Direction
-from bscrit.tables.columns import (
-    Columns,
-    direction_of,
-    is_part,
-    option,
-    recognise,
-    require,
-    tidy,
-    unit_of,
-    words,
-)
+from bscrit.tables.columns import Columns, option, recognise, require
 from bscrit.tables.crossing_rows import crossings_of_rows, left_out
 from bscrit.tables.curve_crossings import crossings_of_runs, no_targets
 from bscrit.tables.curves import CROSSED, are_curves, read_runs, refuse_unknown_metric
 from bscrit.tables.formats import open_sheet
+from bscrit.tables.names import direction_of, is_part, tidy, unit_of, words
 from bscrit.tables.numerals import parse_number
 from bscrit.tables.options import as_columns, as_direction, as_names, as_targets
-from bscrit.tables.row_fields import check_pooling, labels, unrecognised
+from bscrit.tables.pooling import unused_columns
+from bscrit.tables.row_fields import labels
 from bscrit.tables.sheet import Sheet, join
 from bscrit.tables.tracker_exports import long_form
 from bscrit.words import sizes
@@ -97,8 +89,9 @@ def read_table(
     require(sheet, roles)
     sheet, duplicates = _without_duplicates(sheet)
     _refuse_other_unit(sheet, roles, unit)
-    cautions = [*check_pooling(sheet, roles), *_parts_of_batches(sheet, roles)]
-    if are_curves(sheet, roles):
+    curves = are_curves(sheet, roles)
+    cautions = [*unused_columns(sheet, roles, curves), *_parts_of_batches(sheet, roles)]
+    if curves:
         runs = read_runs(sheet, roles, direction)
         if targets is None:
             raise no_targets(sheet, runs)
@@ -106,7 +99,6 @@ def read_table(
     else:
         refuse_unknown_metric(sheet, roles)
         _refuse_endings(sheet, roles, columns)
-        cautions += unrecognised(sheet, roles)
         held = crossings_of_rows(sheet, roles, targets)
         cautions += _budgets(roles, held.crossings)
     if not held.crossings:

@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from bscrit.errors import UserError
-from bscrit.tables.columns import ROLES, find, tidy, words
+from bscrit.tables.columns import find
+from bscrit.tables.names import ROLES, tidy, words
 from bscrit.tables.numerals import parse_number
 from bscrit.tables.row_fields import labels
 from bscrit.tables.sheet import Sheet
@@ -41,19 +42,19 @@ def settings_in(name: str) -> dict[str, Any]:
     return settings
 
 
-def long_form(sheet: Sheet, given: Mapping[str, str]) -> Sheet:
+def long_form(sheet: Sheet, asked: Mapping[str, str]) -> Sheet:
     """The sheet with a row for each run and step, and a batch size where the names of runs tell it.
 
     Args:
-        given: role -> column, as the user says.
+        asked: role -> column, as the user says.
 
     Raises:
         UserError: names of runs of which some, or in a wide chart none, tell a batch size.
     """
-    sheet = _from_keys(_from_scalars(sheet), given)
-    if find(sheet, "batch_size", given) is None:
-        sheet = _from_wide(sheet, given)
-    return _from_names(sheet, given)
+    sheet = _from_keys(_from_scalars(sheet), asked)
+    if find(sheet, "batch_size", asked) is None:
+        sheet = _from_wide(sheet, asked)
+    return _from_names(sheet, asked)
 
 
 _NUMBER = r"(\d*\.?\d+(?:e[+-]?\d+)?)(?![a-z0-9])"
@@ -78,9 +79,8 @@ def _from_scalars(sheet: Sheet) -> Sheet:
     return sheet.reshaped(sheet.frame.rename(columns={names["value"]: tag[1]}))
 
 
-def _from_keys(sheet: Sheet, given: Mapping[str, str]) -> Sheet:
+def _from_keys(sheet: Sheet, asked: Mapping[str, str]) -> Sheet:
     """A long log of keys and values, with a column for each key."""
-    import pandas as pd
 
     names = {tidy(column): column for column in sheet.frame.columns}
     key = next((names[name] for name in ("key", "tag", "metric", "metric_name") if name in names), None)
@@ -94,13 +94,14 @@ def _from_keys(sheet: Sheet, given: Mapping[str, str]) -> Sheet:
     if is_setting.all() or not same:
         return sheet
     points = sheet.frame[~is_setting]
-    number = points.groupby(same, sort=False, dropna=False).ngroup().to_numpy()
+    number = points.groupby(same, sort=False, dropna=False).ngroup()
+    cells = points.assign(number=number, key=keys[~is_setting]).drop_duplicates(
+        ["number", "key"], keep="last"
+    )
+    wide = cells.pivot(index="number", columns="key", values=value)
     frame = points.loc[~points.duplicated(same), same].copy()
-    for word in dict.fromkeys(keys[~is_setting]):
-        chosen = keys[~is_setting] == word
-        column = pd.Series(points[value].to_numpy()[chosen], index=number[chosen])
-        frame[word] = column[~column.index.duplicated(keep="last")].reindex(range(len(frame))).to_numpy()
-    run = find(sheet, "run", given)
+    frame[list(wide.columns)] = wide.to_numpy()
+    run = find(sheet, "run", asked)
     for word in dict.fromkeys(keys[is_setting]):
         rows = sheet.frame[keys == word]
         if run is None:
@@ -110,11 +111,11 @@ def _from_keys(sheet: Sheet, given: Mapping[str, str]) -> Sheet:
     return sheet.reshaped(frame, f"each key in {key!r} is read as a column")
 
 
-def _from_wide(sheet: Sheet, given: Mapping[str, str]) -> Sheet:
+def _from_wide(sheet: Sheet, asked: Mapping[str, str]) -> Sheet:
     """A chart with one column for each run, as one row for each run and step."""
     import pandas as pd
 
-    axis = next((c for role in ("steps", "examples", "epochs") if (c := find(sheet, role, given))), None)
+    axis = next((c for role in ("steps", "examples", "epochs") if (c := find(sheet, role, asked))), None)
     if axis is None:
         return sheet
     series = _charted([str(column) for column in sheet.frame.columns if column != axis])
@@ -146,33 +147,30 @@ def _charted(columns: Sequence[str]) -> dict[tuple[str, str], str]:
     return {(column, "value"): column for column in columns if "batch_size" in settings_in(column)}
 
 
-def _from_names(sheet: Sheet, given: Mapping[str, str]) -> Sheet:
+def _from_names(sheet: Sheet, asked: Mapping[str, str]) -> Sheet:
     """Batch size, rate, seed and the rest of the name as columns, from the names of runs or of the file."""
     import pandas as pd
 
-    run = find(sheet, "run", given)
-    has_size = find(sheet, "batch_size", given) is not None
+    run = find(sheet, "run", asked)
+    has_size = find(sheet, "batch_size", asked) is not None
     if run is None and has_size:
         return sheet
-    told = labels(sheet, run) if run else _file_name(sheet.name)
-    names = pd.Series(told, index=sheet.frame.index, dtype=object)
-    settings = {str(name): settings_in(str(name)) for name in names.unique()}
-    untold = [name for name, setting in settings.items() if "batch_size" not in setting]
-    if untold and (has_size or len(untold) == len(settings)):
+    names = pd.Series(labels(sheet, run) if run else _file_name(sheet.name), sheet.frame.index, dtype=object)
+    settings = pd.DataFrame({name: pd.Series(settings_in(name), dtype=object) for name in names.unique()}).T
+    untold = settings.index[settings["batch_size"].isna()] if "batch_size" in settings else settings.index
+    if len(untold) and (has_size or len(untold) == len(settings)):
         return sheet
-    if untold:
-        where = sheet.where(int(np.flatnonzero(names == untold[0])[0]))
+    if len(untold):
+        where = sheet.first(names.to_numpy() == untold[0])
         raise UserError(where, f"the run {untold[0]!r} does not tell its batch size", WANTED)
-    frame = sheet.frame.copy(deep=False)
-    added = []
-    for role in ("batch_size", "lr", "seed", "series"):
-        values = {name: setting.get(role) for name, setting in settings.items()}
-        same = role == "series" and len(set(values.values())) == 1
-        known = role in ROLES and find(sheet, role, given) is not None
-        if known or same or role in frame or all(value is None for value in values.values()):
-            continue
-        frame[role] = names.map(values)
-        added.append(role)
+    added = [
+        role
+        for role in ("batch_size", "lr", "seed", "series")
+        if role in settings and role not in sheet.frame and not (role in ROLES and find(sheet, role, asked))
+    ]
+    if "series" in added and settings["series"].nunique() == 1:
+        added.remove("series")
+    frame = sheet.frame.assign(**{role: names.map(settings[role]).infer_objects() for role in added})
     if run is None:
         frame["run"] = names
     return sheet.reshaped(frame, f"{', '.join(added)} from the names of runs") if added else sheet
