@@ -144,7 +144,6 @@ def fit(
     """
     from bscrit.fit import command
     from bscrit.fit.answers import parse_questions
-    from bscrit.tables.options import as_paths
 
     code = command.run(
         sources,
@@ -157,7 +156,7 @@ def fit(
         by=by or (),
         direction=direction,
         unit=unit,
-        noise=as_paths(noise or ()),
+        noise=noise or (),
     )
     raise typer.Exit(code)
 

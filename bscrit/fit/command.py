@@ -18,6 +18,7 @@ from bscrit.fit.report import Report, title
 from bscrit.fit.source import fit
 from bscrit.paths import ResultsPaths
 from bscrit.results import is_results
+from bscrit.tables.options import as_paths
 
 PASSED, FAILED, UNWRITTEN = 0, 1, 2
 REMEDY = "the answer above is whole; free some space or make this place writable, and fit again to write it"
@@ -30,15 +31,17 @@ def run(
     strict: bool = False,
     baseline: Path | None = None,
     questions: Questions | None = None,
+    noise: Sequence[str] = (),
     **reading: Any,
 ) -> int:
     """Fit, print the answer on stdout, write what others read, and return the exit code.
 
     Args:
-        reading: options of `bscrit.fit`, as texts or as Python has them.
+        noise: files of a meter, several in one text separated by commas.
+        reading: further options of `bscrit.fit`, as texts or as Python has them.
     """
     before = read_baseline(baseline) if baseline is not None else None
-    report = fit(sources[0] if len(sources) == 1 else list(sources), **reading)
+    report = fit(sources[0] if len(sources) == 1 else list(sources), noise=as_paths(noise), **reading)
     answers = answer(report, questions or Questions())
     problems = _strict(report) if strict else []
     problems += moved(report, before) if before is not None else []
@@ -52,7 +55,7 @@ def run(
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         _written(lambda: _append(Path(summary), report, problems))
     folder = Path(sources[0])
-    plain = len(sources) == 1 and not any(reading.values())
+    plain = len(sources) == 1 and not any((noise, *reading.values()))
     if plain and is_results(folder) and not _written(lambda: _write_files(folder, report, baseline)):
         code = code or UNWRITTEN
     return code
