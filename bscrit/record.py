@@ -18,7 +18,8 @@ from bscrit.crossing import steps_to
 from bscrit.curve import EMPTY, Curve, read_curve
 from bscrit.errors import UserError
 from bscrit.files import whole_json, write_json
-from bscrit.noise import FrozenNoise, NoiseSamples, read_frozen, read_noise
+from bscrit.frozen_noise import FrozenNoise, read_frozen
+from bscrit.noise import NoiseSamples, read_noise
 from bscrit.order import Order, Role
 from bscrit.paths import TrialPaths
 from bscrit.trial import FINISHED, Status, Trial

@@ -23,7 +23,8 @@ from bscrit.fit.result import (
     Verdict,
 )
 from bscrit.fit.runs import sweep_runs
-from bscrit.noise import FrozenNoise, NoiseSamples
+from bscrit.frozen_noise import FrozenNoise
+from bscrit.noise import NoiseSamples
 from bscrit.order import Order, Role
 from bscrit.record import Record
 from bscrit.trial import Status, Trial

@@ -16,8 +16,10 @@ from bscrit.cohort.judge import Ending
 from bscrit.curve import EMPTY, Curve, Floats, curve_header, curve_line
 from bscrit.errors import in_short
 from bscrit.files import explaining, whole_lines, write_text
-from bscrit.noise import FROZEN_HEADER, FrozenNoise, frozen_lines, noise_line
+from bscrit.frozen_noise import HEADER as FROZEN_HEADER
+from bscrit.frozen_noise import FrozenNoise, frozen_lines
 from bscrit.noise import HEADER as NOISE_HEADER
+from bscrit.noise import noise_line
 from bscrit.order import Order
 from bscrit.paths import TrialPaths
 from bscrit.position import Position

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from bscrit.curve import Floats
+from bscrit.frozen_noise import FrozenNoise
 from bscrit.measure.metrics import Metric
 from bscrit.measure.sums import Sample, Sums
-from bscrit.noise import FrozenNoise
 
 BLOCKS = 16
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -209,7 +209,8 @@ class NoiseFile:
 
 
 def _samples(rows: Sequence[Row], metric: str, dropped: int) -> NoiseSamples:
-    return NoiseSamples.of(np.array(rows, float).reshape(-1, 6).T, metric, dropped)
+    samples = NoiseSamples(*np.array(rows, float).reshape(-1, 6).T)
+    return replace(samples, metric=metric, dropped=dropped)
 
 
 def _before(line: str, step: int) -> bool:

@@ -19,12 +19,12 @@ from torch import Tensor
 from bscrit.engine.lanes import Lanes, restored
 from bscrit.engine.streams import stacked
 from bscrit.errors import UserError
+from bscrit.frozen_noise import FrozenNoise
 from bscrit.measure.examples import Examples
 from bscrit.measure.frozen import BLOCKS, measure_frozen
 from bscrit.measure.metrics import Metric, adam, hessian, identity
 from bscrit.measure.nested import map_tensors, narrowed, parts_of, tensors_of
 from bscrit.measure.sums import Sums
-from bscrit.noise import FrozenNoise
 from bscrit.order import NoiseSettings
 from bscrit.position import Position
 from bscrit.train.isolation import IsolatedLanes

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from bscrit.frozen_noise import HEADER, frozen_lines, read_frozen
 from bscrit.measure.frozen import BLOCKS, measure_frozen
 from bscrit.measure.metrics import identity
 from bscrit.measure.sums import Sums
-from bscrit.noise import FROZEN_HEADER, frozen_lines, read_frozen
 
 AT = (40.0, 640.0, 0.5)
 
@@ -122,12 +122,7 @@ def test_a_finite_data_set_adds_to_the_signal():
 def test_the_file(tmp_path):
     one, other = measured(1.0, 50.0, 8), measured(1.0, 20.0, 9)
     path = tmp_path / "frozen.csv"
-    text = (
-        FROZEN_HEADER
-        + "\n"
-        + frozen_lines(one)
-        + frozen_lines(other).replace("40,0,640,0.5", "90,0,1440,0.25")
-    )
+    text = HEADER + "\n" + frozen_lines(one) + frozen_lines(other).replace("40,0,640,0.5", "90,0,1440,0.25")
     path.write_text(text)
     first, second = read_frozen(path)
     assert (first.step, first.examples, first.loss, first.metric) == (40, 640, 0.5, "identity")

@@ -63,8 +63,7 @@ def samples(lanes, steps, how):
             for lane, sample in enumerate(row):
                 found[metric][lane].append((step, step, *sample))
     return {
-        metric: [NoiseSamples.of(np.array(rows).T, metric, 0) for rows in lanes]
-        for metric, lanes in found.items()
+        metric: [NoiseSamples(*np.array(rows).T, metric) for rows in lanes] for metric, lanes in found.items()
     }
 
 

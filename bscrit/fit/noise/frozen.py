@@ -12,7 +12,8 @@ from bscrit.curve import Floats
 from bscrit.estimate import Estimate
 from bscrit.fit.noise.averages import without_vague
 from bscrit.fit.result import FrozenScale
-from bscrit.noise import MIN_SAMPLES, FrozenNoise, jackknife, quantile
+from bscrit.frozen_noise import FrozenNoise
+from bscrit.noise import MIN_SAMPLES, jackknife, quantile
 from bscrit.record import Record
 
 FEWEST_RUNS = 3

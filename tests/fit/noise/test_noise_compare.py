@@ -13,7 +13,7 @@ from bscrit.fit.noise.compare import with_noise
 from bscrit.fit.noise.frozen import frozen_scales
 from bscrit.fit.noise.verdict import judged, said
 from bscrit.fit.noise.windows import Runs
-from bscrit.noise import FrozenNoise
+from bscrit.frozen_noise import FrozenNoise
 from bscrit.order import NoiseSettings
 from bscrit.record import Record
 
