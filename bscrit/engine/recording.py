@@ -1,13 +1,15 @@
 """The kernel calls of a function of tensors as a flat list, without what decides on them.
 
-`torch.fx.experimental.proxy_tensor.make_fx` runs the function once on tensors without values, so that nothing can
-depend on a value unnoticed, and writes down the calls that modules, vmap and autograd make. A recording makes the
-same calls in the same order on the same operands, so its results have the same bits, as replay.py proves.
+A recording makes the same calls in the same order on the same operands, so its results have the same bits, as replay.py
+proves. While the function is recorded it works on tensors without memory, each of which stands for a real one: whatever
+reads a value is refused, be it a kernel that returns a number, or code that asks where the numbers lie.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from operator import getitem
 from typing import Any
@@ -15,7 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
-from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.node import map_aggregate
+from torch.utils._python_dispatch import TorchDispatchMode
 
 Function = Callable[..., list[Tensor]]
 LARGEST_CONSTANT = 2**16  # elements that are kept from one call to the next
@@ -45,80 +48,182 @@ class Recording:
 
 
 def record(function: Function, tensors: Sequence[Tensor]) -> Recording:
-    """The operations of `function` on tensors of these shapes and strides.
+    """The operations of `function`, which is called once, on these tensors; it may write into them.
 
     Raises:
         NotRecorded: what it does next may depend on the value of a tensor.
     """
+    tape = _Tape()
     try:
-        module = make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(*tensors)
+        arguments = [_StandIn(tensor, tape.graph.placeholder(f"x{n}")) for n, tensor in enumerate(tensors)]
+        with _as_it_is_written(), tape:
+            results = function(*arguments)
+        tape.graph.output([tape.node(result) for result in results])
     except Exception as error:
         lines = str(error).strip().splitlines()
         raise NotRecorded(f"{type(error).__name__}: {lines[0] if lines else ''}") from error
-    calls = [node for node in module.graph.nodes if node.op == "call_function"]
-    for call in calls:
-        tags = getattr(call.target, "tags", ())
-        if torch.Tag.data_dependent_output in tags or not _has_fixed_shape(call):
-            raise NotRecorded(f"what follows {call.target} depends on the values of a tensor")
-        if not isinstance(call.target, torch._ops.OpOverload) and call.target is not getitem:
-            raise NotRecorded(f"{call.target} is no call of a kernel")
-    draws = any(torch.Tag.nondeterministic_seeded in getattr(call.target, "tags", ()) for call in calls)
-    if not draws and not any(map(_writes, calls)):
-        _fold(module)
-        _leave_out(module.graph)
-    for node in module.graph.nodes:
-        node.meta.clear()
-    module.recompile()
-    return Recording(module, draws)
+    if not tape.draws and not tape.writes:
+        tape.fold()
+        _leave_out(tape.graph)
+    return Recording(GraphModule(tape.tensors, tape.graph), tape.draws)
 
 
-def _has_fixed_shape(call: Node) -> bool:
-    """Picking by positions gives as many as there are positions; picking by a mask may give any number."""
-    if torch.Tag.dynamic_output_shape not in getattr(call.target, "tags", ()):
-        return True
-    if call.target is not _aten.index.Tensor:
-        return False
-    indices: Any = call.args[1]
-    return all(index is None or index.meta["val"].dtype not in (torch.bool, torch.uint8) for index in indices)
+def _as_it_is_written() -> AbstractContextManager[Any]:
+    """Nothing is compiled inside: torch's compiler, once it has met a stand-in, fails at later calls, too.
 
-
-def _writes(call: Node) -> bool:
-    schema = getattr(call.target, "_schema", None)
-    return schema is not None and bool(schema.is_mutable)
-
-
-def _fold(module: GraphModule) -> None:
-    """Compute once what depends on shapes, and on numbers that stand in the code, alone.
-
-    What a tensor from elsewhere holds may change, so that it is read at every call.
+    Where it was never imported, the function has had no use for it.
     """
-    constants: dict[Node, Tensor] = {}
-    for node in module.graph.nodes:
-        value = node.meta.get("val")
-        if node.op != "call_function" or not isinstance(value, Tensor) or value.numel() > LARGEST_CONSTANT:
-            continue
-        if node.target in _SHAPE_ALONE:
-            operands: dict[Node, Any] = {one: _like(one.meta["val"]) for one in node.all_input_nodes}
-        elif node.target is _aten.lift_fresh_copy.default:
-            operands = {one: getattr(module, str(one.target)) for one in node.all_input_nodes}
-        elif all(one in constants for one in node.all_input_nodes):
-            operands = constants
-        else:
-            continue
-        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), operands.__getitem__)
-        constants[node] = node.target(*args, **kwargs)
-    for node, constant in constants.items():
-        name = f"constant_{node.name}"
-        object.__setattr__(module, name, constant)
-        with module.graph.inserting_before(node):
-            folded = module.graph.create_node("get_attr", name)
-        folded.meta = node.meta
-        node.replace_all_uses_with(folded)
-    _remove_unused(module.graph)
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
 
 
-def _like(value: Tensor) -> Tensor:
-    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+class _StandIn(Tensor):
+    """A tensor without memory that stands for a real one, and the node that makes it."""
+
+    original: Tensor
+    node: Node
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @staticmethod
+    def __new__(cls, original: Tensor, node: Node) -> _StandIn:
+        made: _StandIn = Tensor._make_wrapper_subclass(
+            cls,
+            original.shape,
+            strides=original.stride(),
+            storage_offset=original.storage_offset(),
+            dtype=original.dtype,
+            device=original.device,
+        )
+        torch._C._set_throw_on_mutable_data_ptr(made)
+        made.original, made.node = original, node
+        node.meta["layout"] = original.shape, original.stride(), original.storage_offset(), original.dtype
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, kernel: Any, *_: Any) -> Any:
+        raise NotRecorded(f"{kernel} is called in another thread")
+
+
+class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Calls each kernel on the real tensors and writes it down.
+
+    Attributes:
+        graph: the calls.
+        tensors: from elsewhere, and constants, by the names that they have in the graph. What the former hold may
+            change, so that they are read at every call.
+        draws, writes: whether a call draws random numbers, or writes into an operand.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.graph = Graph()
+        self.tensors: dict[str, Tensor] = {}
+        self.draws = self.writes = False
+        self._nodes: dict[int, Node] = {}
+        self._constants: dict[Node, Tensor] = {}
+
+    def node(self, tensor: Tensor) -> Node:
+        """The node that makes a tensor; one from elsewhere becomes an attribute."""
+        if isinstance(tensor, _StandIn):
+            return tensor.node
+        if id(tensor) not in self._nodes:
+            self._nodes[id(tensor)] = self._attribute(f"tensor_{len(self.tensors)}", tensor)
+        return self._nodes[id(tensor)]
+
+    def __torch_dispatch__(
+        self, kernel: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if kernel is _aten.lift_fresh.default:
+            kernel = _aten.lift_fresh_copy.default  # of a number in the code: it may be written into
+        stand_ins: dict[int, _StandIn] = {}
+
+        def real(value: Any) -> Any:
+            if not isinstance(value, _StandIn):
+                return value
+            stand_ins[id(value.original)] = value
+            return value.original
+
+        def node(value: Any) -> Any:
+            return self.node(value) if isinstance(value, Tensor) else value
+
+        operands = map_aggregate(args, real), map_aggregate(dict(kwargs or {}), real)
+        self._check(kernel, *operands, stand_ins)
+        call = self.graph.call_function(kernel, *map_aggregate((args, dict(kwargs or {})), node))
+        results = kernel(*operands[0], **operands[1])
+
+        def standing_in(result: Any, node: Node) -> Any:
+            if result is None or id(result) in stand_ins:
+                return stand_ins.get(id(result))
+            if not isinstance(result, Tensor):
+                raise NotRecorded(f"what follows {kernel} depends on the values of a tensor")
+            self._keep(node, kernel, result)
+            return _StandIn(result, node)
+
+        if not isinstance(results, list | tuple):
+            return standing_in(results, call)
+        call.meta["layout"] = ()
+        return type(results)(
+            standing_in(result, self.graph.call_function(getitem, (call, place)))
+            for place, result in enumerate(results)
+        )
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return (
+            False  # no call is compiled here; to say so, torch would import its compiler, a second and a half
+        )
+
+    def fold(self) -> None:
+        """Compute once what depends on shapes, and on numbers that stand in the code, alone."""
+        for node, constant in self._constants.items():
+            with self.graph.inserting_before(node):
+                node.replace_all_uses_with(self._attribute(f"constant_{len(self.tensors)}", constant))
+        _remove_unused(self.graph)
+
+    def _check(self, kernel: Any, args: Any, kwargs: Any, stand_ins: Mapping[int, _StandIn]) -> None:
+        """Refuse a call that a recording can't hold; take down whether it draws or writes."""
+        tags = kernel.tags
+        if torch.Tag.data_dependent_output in tags or not _has_fixed_shape(kernel, args):
+            raise NotRecorded(f"what follows {kernel} depends on the values of a tensor")
+        self.draws |= torch.Tag.nondeterministic_seeded in tags
+        if kernel._schema.is_mutable:
+            self.writes = True
+            if torch.Tag.inplace_view in tags:
+                raise NotRecorded(f"{kernel} changes the shape of a tensor in place")
+            if any(id(tensor) not in stand_ins for tensor in _written(kernel, args, kwargs)):
+                raise NotRecorded(f"{kernel} writes into a tensor from elsewhere")
+
+    def _keep(self, node: Node, kernel: Any, result: Tensor) -> None:
+        """Remember a result that is the same at every call, if nothing draws or writes."""
+        same = kernel in _SHAPE_ALONE or kernel is _aten.lift_fresh_copy.default
+        source = node.args[0] if node.target is getitem else node
+        assert isinstance(source, Node)
+        if (
+            same or all(one in self._constants for one in source.all_input_nodes)
+        ) and result.numel() <= LARGEST_CONSTANT:
+            self._constants[node] = result
+
+    def _attribute(self, name: str, tensor: Tensor) -> Node:
+        self.tensors[name] = tensor
+        node = self.graph.get_attr(name)
+        node.meta["layout"] = tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype
+        return node
+
+
+def _has_fixed_shape(kernel: Any, args: Any) -> bool:
+    """Picking by positions gives as many as there are positions; picking by a mask may give any number."""
+    if torch.Tag.dynamic_output_shape not in kernel.tags:
+        return True
+    if kernel is not _aten.index.Tensor:
+        return False
+    return all(index is None or index.dtype not in (torch.bool, torch.uint8) for index in args[1])
+
+
+def _written(kernel: Any, args: Any, kwargs: Any) -> Iterator[Tensor]:
+    """The operands that a call writes into."""
+    for place, argument in enumerate(kernel._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            operand = args[place] if place < len(args) else kwargs[argument.name]
+            yield from operand if isinstance(operand, list | tuple) else [operand]
 
 
 def _leave_out(graph: Graph) -> None:
@@ -146,15 +251,7 @@ def _returns_its_operand(node: Node) -> bool:
     if not one and node.target not in _VIEWS:
         return False
     operand = node.args[0]
-    return isinstance(operand, Node) and _layout(operand) == _layout(node)
-
-
-def _layout(node: Node) -> tuple[Any, ...] | None:
-    """The properties of a tensor that decide whether a view of it is another tensor."""
-    value = node.meta.get("val")
-    if not isinstance(value, Tensor):
-        return None
-    return value.shape, value.stride(), value.storage_offset(), value.dtype
+    return isinstance(operand, Node) and operand.meta["layout"] == node.meta["layout"]
 
 
 def _root(node: Node) -> Node:
@@ -168,6 +265,6 @@ def _root(node: Node) -> Node:
 
 def _remove_unused(graph: Graph) -> None:
     for node in reversed(list(graph.nodes)):
-        checks = node.op == "call_function" and node.meta.get("val") is None  # it may raise, and nothing else
+        checks = node.op == "call_function" and "layout" not in node.meta  # it may raise, and nothing else
         if not node.users and node.op in ("call_function", "get_attr") and not checks:
             graph.erase_node(node)

@@ -38,7 +38,7 @@ from bscrit.measure.nested import tensors_of
 
 Kind = Literal["step", "evaluation", "sample"]
 """Steps are counted; a sample of the noise is taken seldom: it is recorded late and never compiled."""
-OFTEN = 24  # recording takes as long as some fifty ordinary calls of a small model
+OFTEN = 16  # recording takes as long as ten to thirty ordinary calls of a small model
 SELDOM = 4  # as many times as often before a sample is recorded: there are few of them
 ENOUGH = 8  # numbers that are compared before a recording takes over
 AGAIN = 100  # replays until the next proof, and four times as many until each further one
@@ -143,7 +143,9 @@ class Replay:
                 raise NotRecorded("hooks of parameters see no copies")
             if not all(t.layout is torch.strided and not t.is_conj() and not t.is_neg() for t in tensors):
                 raise NotRecorded("a tensor is not dense")
-            recorded.take(record(call.of_tensors, [copied(tensor) for tensor in tensors]), tensors, compiles)
+            with call.seeding():
+                recording = record(call.of_tensors, [copied(tensor) for tensor in tensors])
+            recorded.take(recording, tensors, compiles)
         except Exception as error:
             # What cannot be recorded goes on as it is, and says itself if something is wrong with it.
             self._refuse(recorded, kind, str(error))

@@ -1,5 +1,8 @@
 """Recorded operations against the function that they were recorded from."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -128,6 +131,27 @@ def test_draws_are_drawn_anew():
 def test_a_function_that_depends_on_values_is_refused(function):
     with pytest.raises(NotRecorded):
         record(function, [torch.ones(3)])
+
+
+def test_a_write_into_a_tensor_from_elsewhere_is_refused_and_not_done():
+    count = torch.zeros(3)
+    with pytest.raises(NotRecorded, match="from elsewhere"):
+        record(lambda x: [x + count.add_(1)], [torch.ones(3)])
+    assert count.tolist() == [0, 0, 0]
+
+
+def test_a_tensor_that_changes_its_shape_in_place_is_refused():
+    with pytest.raises(NotRecorded, match="shape"):
+        record(lambda x: [x.clone().unsqueeze_(0)], [torch.ones(3)])
+
+
+def test_recording_does_not_import_the_compiler_of_torch():
+    code = (
+        "import sys, torch; from bscrit.engine.recording import record;"
+        "record(lambda x: [torch.func.vmap(torch.sin)(x)], [torch.ones(3)]);"
+        "assert not {'torch._dynamo', 'torch._inductor', 'sympy'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_picking_by_positions_is_recorded():
