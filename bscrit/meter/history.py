@@ -13,6 +13,7 @@ from bscrit.errors import UserError
 from bscrit.estimate import Estimate
 from bscrit.files import explaining, whole_lines, write_text
 from bscrit.measure.sums import Sample
+from bscrit.meter.count import Count
 from bscrit.noise import HEADER, MIN_SAMPLES, NoiseSamples, noise_line, noise_scale
 from bscrit.words import counted, number, scale_name
 
@@ -35,6 +36,7 @@ class NoiseReading:
         samples: how many the numbers rest on, at steps `first_step` to `last_step`.
         dropped: measured steps without a sample, as it was not finite or the loop lost count.
         alone: measured steps that consisted of a single micro-batch, with nothing to compare.
+        same: measured steps whose micro-batches, or ranks, hold the same data, between which there is no noise.
     """
 
     scale: Estimate
@@ -46,6 +48,7 @@ class NoiseReading:
     last_step: int | None
     dropped: int
     alone: int
+    same: int
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -62,17 +65,17 @@ class NoiseReading:
             lines[-1] += f"; |G|^2 = {self.signal:.3g}, tr(Sigma) = {self.noise:.3g}"
         if self.dropped:
             lines.append(f"  {self.dropped} measured steps gave no sample: not finite, or miscounted")
+        if self.same:
+            lines.append(
+                f"  {self.same} measured steps gave no sample: their micro-batches (or ranks) hold the same data; "
+                "use a DistributedSampler, and draw each micro-batch anew"
+            )
         if self.alone:
             remedy = "call meter.measure(loss, batch) in each step"
+            reason = "had a single micro-batch, and nothing to compare it with: accumulate two or more, or"
             if self.metric == "hessian":
-                lines.append(
-                    f"  {self.alone} measured steps gave no sample, as this metric needs it: {remedy}"
-                )
-            else:
-                lines.append(
-                    f"  {self.alone} measured steps had a single micro-batch, and nothing to compare it with: "
-                    f"accumulate two or more, or {remedy}"
-                )
+                reason = "gave no sample, as this metric needs it:"
+            lines.append(f"  {self.alone} measured steps {reason} {remedy}")
         return "\n".join(lines)
 
     def _scale(self) -> str:
@@ -94,22 +97,45 @@ class History:
     def __init__(self, metric: str, log: Log | None) -> None:
         self.metric, self.log = metric, log
         self.rows: list[Row] = []
-        self.dropped = self.alone = 0
-        self.file: NoiseFile | None = None
+        self.dropped = self.alone = self.same = 0
+        self.path: Path | None = None
 
     def write_to(self, path: Path, step: int | None) -> None:
-        self.file = NoiseFile(path, self.metric, step)
+        """Begin noise.csv, or go on with it.
+
+        Args:
+            step: at which a run goes on: lines from there on are of a branch that is lost. None for a new run.
+
+        Raises:
+            UserError: the file holds another run's samples, or something else; or cannot be written.
+        """
+        path = path.resolve()  # what a link leads to, and not the link, is written
+        other = "choose another path"
+        if path.exists() and not path.is_file():
+            raise UserError(str(path), "is no file to write samples into", other)
+        lines = whole_lines(path) if path.exists() else []
+        if lines and lines[0] != HEADER:
+            raise UserError(str(path), "is there already, and holds something else than noise samples", other)
+        if len(lines) > 1 and step is None:
+            remedy = f"{other} or remove it; to go on with that run, pass state="
+            raise UserError(str(path), "holds the noise samples of another run", remedy)
+        kept = [line for line in lines[1:] if step is not None and _before(line, step)]
+        with explaining(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, "".join(f"{line}\n" for line in (HEADER, *kept)))
+        self.path = path
 
     def keep(self, step: int, examples: int, sample: Sample, log: bool) -> str:
-        """Take a sample, write it, and and log it; what went wrong with the file, or nothing."""
+        """Take a sample, write it and log it; what went wrong with the file or the log, or nothing."""
         self.rows.append((step, examples, *sample))
         trouble = ""
-        if self.file is not None:
+        if self.path is not None:
             try:
-                self.file.write(step, examples, sample)
+                with self.path.open("a", encoding="utf-8") as stream:
+                    stream.write(noise_line(step, examples, self.metric, *sample))
             except OSError as error:
-                trouble = f"{self.file.path} can't be written any more: {error.strerror or error}"
-                self.file = None
+                trouble = f"{self.path} can't be written any more: {error.strerror or error}"
+                self.path = None
         if log and self.log is not None:
             try:
                 self.log(self._tracked(), step)
@@ -123,7 +149,7 @@ class History:
             raise UserError("NoiseMeter.result", f"last = {last}", "a positive number of samples")
         rows = [row for row in self.rows if since is None or row[0] >= since]
         rows = rows[-last:] if last else rows
-        samples = _samples(rows, self.metric, self.dropped)
+        samples = self._samples(rows)
         return NoiseReading(
             scale=noise_scale([samples]),
             signal=float(samples.signal.mean()) if rows else float("nan"),
@@ -134,32 +160,27 @@ class History:
             last_step=rows[-1][0] if rows else None,
             dropped=self.dropped,
             alone=self.alone,
+            same=self.same,
         )
 
     def samples(self) -> NoiseSamples:
-        return _samples(self.rows, self.metric, self.dropped)
+        return self._samples(self.rows)
 
     def state(self) -> dict[str, Any]:
-        rows = [list(row) for row in self.rows]
-        return {"metric": self.metric, "dropped": self.dropped, "alone": self.alone, "rows": rows}
+        counts = {"dropped": self.dropped, "alone": self.alone, "same": self.same}
+        return {"metric": self.metric, **counts, "rows": [list(row) for row in self.rows]}
 
-    def restore(self, state: Mapping[str, Any]) -> tuple[int, int, int, int]:
-        """Go on from a state; the meter's step, examples, calls, and the call that is due."""
-        try:
-            step, examples = int(state["step"]), int(state["examples"])
-            calls = int(state.get("calls", step))
-            due = int(state.get("due", calls))
-            metric = state.get("metric", self.metric)
-            self.dropped, self.alone = int(state.get("dropped", 0)), int(state.get("alone", 0))
-            for at, seen, *sample in state.get("rows", ()):
-                n_small, sq_small, n_big, sq_big = map(float, sample)
-                self.rows.append((int(at), int(seen), n_small, sq_small, n_big, sq_big))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            remedy = 'pass what state_dict() gave, or {"step": ..., "examples": ...}'
-            raise UserError("NoiseMeter", f"state is none of a meter ({error!r})", remedy) from None
-        if metric != self.metric:
-            raise UserError("NoiseMeter", f"state is of the metric {metric!r}", f"pass metric={metric!r}")
-        return step, examples, calls, due
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.dropped, self.alone, self.same = (
+            int(state.get(name, 0)) for name in ("dropped", "alone", "same")
+        )
+        for step, examples, *sample in state.get("rows", ()):
+            n_small, sq_small, n_big, sq_big = map(float, sample)
+            self.rows.append((int(step), int(examples), n_small, sq_small, n_big, sq_big))
+
+    def _samples(self, rows: Sequence[Row]) -> NoiseSamples:
+        samples = NoiseSamples(*np.array(rows, float).reshape(-1, 6).T)
+        return replace(samples, metric=self.metric, dropped=self.dropped)
 
     def _tracked(self) -> dict[str, float]:
         """Signal and noise of the newest sample, and the scale over the last ones, where they resolve it."""
@@ -168,49 +189,21 @@ class History:
         return values if recent.scale.value is None else {**values, "noise/scale": recent.scale.value}
 
 
-class NoiseFile:
-    """noise.csv, appended line by line.
+def restore(state: Mapping[str, Any], history: History, count: Count) -> None:
+    """Go on from `NoiseMeter.state_dict()`.
 
     Raises:
-        UserError: the file holds another run's samples, or something else; or cannot be written.
+        UserError: it is none, or of another metric.
     """
-
-    def __init__(self, path: Path, metric: str, step: int | None) -> None:
-        """Begin or go on.
-
-        Args:
-            step: at which a run goes on: lines from there on are of a branch that is lost. None for a new run.
-        """
-        path = path.resolve()  # what a link leads to, and not the link, is written
-        self.path, self.metric = path, metric
-        if path.exists() and not path.is_file():
-            raise UserError(str(path), "is no file to write samples into", "choose another path")
-        lines = whole_lines(path) if path.exists() else []
-        if lines and lines[0] != HEADER:
-            raise UserError(
-                str(path),
-                "is there already, and holds something else than noise samples",
-                "choose another path",
-            )
-        if len(lines) > 1 and step is None:
-            raise UserError(
-                str(path),
-                "holds the noise samples of another run",
-                "choose another path or remove it; to go on with that run, pass state=",
-            )
-        kept = [line for line in lines[1:] if step is not None and _before(line, step)]
-        with explaining(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, "".join(f"{line}\n" for line in (HEADER, *kept)))
-
-    def write(self, step: int, examples: int, sample: Sample) -> None:
-        with self.path.open("a", encoding="utf-8") as stream:
-            stream.write(noise_line(step, examples, self.metric, *sample))
-
-
-def _samples(rows: Sequence[Row], metric: str, dropped: int) -> NoiseSamples:
-    samples = NoiseSamples(*np.array(rows, float).reshape(-1, 6).T)
-    return replace(samples, metric=metric, dropped=dropped)
+    try:
+        metric = state.get("metric", history.metric)
+        count.restore(state)
+        history.restore(state)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        remedy = 'pass what state_dict() gave, or {"step": ..., "examples": ...}'
+        raise UserError("NoiseMeter", f"state is none of a meter ({error!r})", remedy) from None
+    if metric != history.metric:
+        raise UserError("NoiseMeter", f"state is of the metric {metric!r}", f"pass metric={metric!r}")
 
 
 def _before(line: str, step: int) -> bool:

@@ -20,14 +20,15 @@ import warnings
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
 from bscrit.measure.random_states import random_states_kept
-from bscrit.meter.history import History, Log, NoiseReading
+from bscrit.meter.count import Count, Scaler
+from bscrit.meter.history import History, Log, NoiseReading, restore
 from bscrit.meter.own_passes import (
     Loss,
     LossGradients,
@@ -36,6 +37,7 @@ from bscrit.meter.own_passes import (
     half_against_half,
     parts_apart,
 )
+from bscrit.meter.ranks import is_first_rank, ranks, same_parameters
 from bscrit.meter.requirements import (
     COMPLAINTS,
     MetricName,
@@ -44,27 +46,22 @@ from bscrit.meter.requirements import (
     check_measure,
     check_model,
     check_settings,
+    has_batch_norm,
     is_sharded,
 )
-from bscrit.meter.step_sums import StepSums, Weights, is_first_rank, ranks
+from bscrit.meter.step_sums import StepSums, Weights
 from bscrit.noise import NoiseSamples
 from bscrit.order import NoiseSettings
 
-ALONE = 3  # measured steps without anything to compare, after which it is said
-PATIENCE = 100  # steps after which an optimizer that keeps no moments is taken for the wrong one
-
-
-class Scaler(Protocol):
-    """torch.amp.GradScaler, or whatever else knows what losses are multiplied by."""
-
-    def get_scale(self) -> float: ...
+PATIENCE_SAMPLES = 3  # measured steps without anything to compare, after which it is said
+PATIENCE_STEPS = 100  # steps after which an optimizer that keeps no moments is taken for the wrong one
 
 
 class NoiseMeter:
     """Measures the gradient noise scale while somebody else trains.
 
-    Once it is built it raises no error in the loop for what the loop does wrong: it drops the step, counts it,
-    and warns once. Every rank of a data-parallel group calls it alike.
+    Once it is built it raises no error for what the loop does wrong: it drops the step, counts it, and warns
+    once. Every rank of a data-parallel group calls it alike.
 
     Args:
         model: whose trainable parameters count; wrapped in DistributedDataParallel or not.
@@ -104,20 +101,18 @@ class NoiseMeter:
         self._sums: StepSums | RankAverage | None = None
         check_settings(every, log, weights, scaler, group, metric)
         check_model(model, batch_norm)
-        self.model, self.weights, self.scaler = model, weights, scaler
-        self.group, self.metric = group, metric
+        self.model, self.weights = model, weights
+        self.group, self.metric, self.batch_norm = group, metric, batch_norm
         self._optimizer = adam_of(optimizer) if metric == "adam" else None
-        self._cadence = NoiseSettings(every=every)
         self._warned: set[str] = set()
-        self._closed = False
-        self._calls = self._due = self._step = self._examples = 0
-        self._examples_here = self._examples_before = self._micro_batches = self._measured = 0
+        self._closed = self._same_parameters = False
+        self._micro_batches = self._measured = 0  # examples of this step
+        self._count = Count(NoiseSettings(every=every), scaler)
         self._history = History(metric, log)
         if state is not None:
-            self._step, self._examples, self._calls, self._due = self._history.restore(state)
-        self._loss_scale = self._read_scale()
+            restore(state, self._history, self._count)
         if path is not None and is_first_rank(group):
-            self._history.write_to(Path(path), None if state is None else self._step)
+            self._history.write_to(Path(path), None if state is None else self._count.step)
         self._arm()
 
     def micro_batch(self, size: int, weight: float | None = None) -> None:
@@ -138,16 +133,17 @@ class NoiseMeter:
                 self._sums.fault = self._sums.fault or "size"
             return
         if self._sums is not None and not self._micro_batches:
-            self._take_back_skipped()
+            self._count.take_back_skipped()
         self._micro_batches += examples
         if isinstance(self._sums, StepSums) and not self._sums.own:
-            self._sums.end_group(examples, share, self._read_scale())
+            self._check_norms(self._sums)
+            self._sums.end_group(examples, share, self._count.scale())
 
     def measure(self, loss: Loss, batch: Any, parts: int = 4) -> bool:
         """Compare parts of a batch by passes of the meter's own, where a loop has one backward a step.
 
-        To be called once in each step, at the parameters and with the batch of that step; it does nothing where the
-        step is not measured. It costs about one more pass, for the Hessian parts + 2 double ones.
+        To be called once in each step, with its parameters and batch; it does nothing where the step is not measured.
+        It costs about one more pass, for the Hessian parts + 2 double ones.
 
         Args:
             loss: loss(model, batch), the mean over the examples of the batch.
@@ -167,45 +163,44 @@ class NoiseMeter:
         sums = self._sums
         if sums is None:
             return False
-        self._take_back_skipped()
+        self._count.take_back_skipped()
         if isinstance(sums, StepSums):
             sums.restart()
+        self._check_norms(sums)
         if length is None:
             sums.fault = "batch"
         if examples < least:
             return False
         devices = [parameter.device for parameter in self.model.parameters()]
         with random_states_kept(devices), torch.enable_grad():
+            gradients = LossGradients(self.model, loss, sums.parameters)
             if isinstance(sums, StepSums):
-                gradients = LossGradients(self.model, loss, sums.parameters)
                 parts_apart(sums, gradients, batch, examples, min(parts, examples))
             else:
-                gradients = LossGradients(self.model, loss, self._trainable())
                 sums.solution = half_against_half(gradients, batch, examples, min(parts, examples))
         return True
 
-    def step(self) -> None:
-        """All backwards of an update are done; whether the update itself is, does not matter."""
-        if self._sums is not None:
-            if trouble := self._settle(self._sums, next(self.model.parameters()).device):
+    def step(self, divisor: float | None = None) -> None:
+        """All backwards of an update are done; whether the update itself is, does not matter.
+
+        Args:
+            divisor: that the losses were divided by, where they are sums: a step is dropped whose weights (those of
+                all ranks, or of this one) do not add up to it.
+        """
+        sums = self._sums
+        if sums is not None:
+            if isinstance(sums, StepSums):
+                sums.divisor = divisor
+            if trouble := self._settle(sums):
                 self._warn(trouble)
-            self._due = self._cadence.after(self._calls) if self._sums.ready else self._calls + 1
+            self._count.plan_next(ready=sums.ready)
             self._sums = None
-        self._examples_before = self._micro_batches or self._measured
+        self._count.advance(self._micro_batches or self._measured)
         self._micro_batches = self._measured = 0
-        self._examples_here += self._examples_before
-        self._calls += 1
-        self._step += 1
-        self._take_back_skipped()
         self._arm()
 
     def result(self, last: int | None = None, since: int | None = None) -> NoiseReading:
-        """The noise scale over all samples, over the last ones, or over those from a step on.
-
-        >>> print(meter.result(last=20))  # doctest: +SKIP
-        noise scale (B_simple): 1,230 examples (95 % interval 1,100 to 1,380)
-          20 samples, steps 400 to 590; |G|^2 = 0.0012, tr(Sigma) = 1.48
-        """
+        """The noise scale over all samples, over the last ones, or over those from a step on."""
         return self._history.reading(last, since)
 
     @property
@@ -220,13 +215,7 @@ class NoiseMeter:
 
     def state_dict(self) -> dict[str, Any]:
         """The state with which a meter goes on, after `step()`; plain numbers, for JSON too."""
-        return {
-            "step": self._step,
-            "examples": self._examples + self._examples_here * ranks(self.group),
-            "calls": self._calls,
-            "due": self._due,
-            **self._history.state(),
-        }
+        return {**self._count.state(ranks(self.group)), **self._history.state()}
 
     def close(self) -> None:
         """Take the hooks off; what was measured stays."""
@@ -235,18 +224,12 @@ class NoiseMeter:
             self._sums.close()
             self._sums = None
 
-    def __enter__(self) -> NoiseMeter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def __del__(self) -> None:
         self.close()
 
     def _arm(self) -> None:
         """Put the hooks on where the coming step is to be measured."""
-        if self._closed or self._calls != self._due:
+        if self._closed or self._count.calls != self._count.due:
             return
         parameters = self._trainable()
         if is_sharded(self.model):
@@ -254,43 +237,46 @@ class NoiseMeter:
             self.close()
             return
         if not parameters:
-            self._due += 1
+            self._count.due += 1
         elif self.metric == "hessian":
-            self._sums = RankAverage()
+            self._sums = RankAverage(parameters)
         else:
-            moments = (
-                partial(adam_weights, self._optimizer, parameters) if self._optimizer is not None else None
-            )
+            moments = partial(adam_weights, self._optimizer, parameters) if self._optimizer else None
             self._sums = StepSums(parameters, moments, self.weights != "examples")
 
-    def _settle(self, sums: StepSums | RankAverage, device: torch.device) -> str:
+    def _settle(self, sums: StepSums | RankAverage) -> str:
         """End a measured step; what went wrong with it, or nothing."""
-        outcome = sums.outcome(self._examples_here, device, self.group)
-        self._examples += outcome.examples
-        self._examples_here = 0
+        device = next(self.model.parameters()).device
+        history = self._history
+        if not self._same_parameters and not same_parameters(sums.parameters, device, self.group):
+            self.close()
+            return COMPLAINTS["parameters"]
+        self._same_parameters = True
+        outcome = sums.outcome(self._count.here, device, self.group)
+        self._count.examples += outcome.examples
+        self._count.here = 0
         if outcome.sample is not None and all(map(math.isfinite, outcome.sample)):
-            first = is_first_rank(self.group)
-            return self._history.keep(self._step, self._examples, outcome.sample, log=first)
+            return history.keep(
+                self._count.step, self._count.examples, outcome.sample, is_first_rank(self.group)
+            )
         if not sums.ready:
-            return COMPLAINTS["adam"] if self._calls > PATIENCE else ""
+            return COMPLAINTS["adam"] if self._count.calls > PATIENCE_STEPS else ""
         if outcome.groups < 2 and not outcome.fault:
-            self._history.alone += 1
-            if self._history.alone == ALONE and not self._history.rows:
+            history.alone += 1
+            if history.alone == PATIENCE_SAMPLES and not history.rows:
                 return COMPLAINTS["hessian" if self.metric == "hessian" else "alone"]
             return ""
-        self._history.dropped += 1
-        return COMPLAINTS.get(sums.fault, "")
+        if outcome.fault == "same":
+            history.same += 1
+            often = history.same >= PATIENCE_SAMPLES and history.same > len(history.rows)
+            return COMPLAINTS["same"] if often else ""
+        history.dropped += 1
+        return COMPLAINTS.get(outcome.fault, "")
 
-    def _take_back_skipped(self) -> None:
-        """A loss scale that fell tells that the last update was skipped: it is none."""
-        scale = self._read_scale()
-        if scale < self._loss_scale and self._step:
-            self._step -= 1
-            self._examples_here -= self._examples_before
-        self._loss_scale = scale
-
-    def _read_scale(self) -> float:
-        return 1.0 if self.scaler is None else float(self.scaler.get_scale())
+    def _check_norms(self, sums: StepSums | RankAverage) -> None:
+        """Batch norm may be switched on while a run goes on."""
+        if not self.batch_norm and has_batch_norm(self.model):
+            sums.fault = sums.fault or "batch_norm"
 
     def _trainable(self) -> list[nn.Parameter]:
         return [parameter for parameter in self.model.parameters() if parameter.requires_grad]

@@ -20,7 +20,8 @@ from bscrit.errors import UserError
 from bscrit.measure.metrics import hessian, hessian_product
 from bscrit.measure.nested import map_tensors, tensors_of
 from bscrit.measure.sums import Sums
-from bscrit.meter.step_sums import StepOutcome, StepSums, add_over_ranks
+from bscrit.meter.ranks import add_over_ranks
+from bscrit.meter.step_sums import StepOutcome, StepSums
 from bscrit.noise import two_sizes
 
 Loss = Callable[[Any, Any], Tensor]
@@ -74,7 +75,8 @@ class LossGradients:
 class RankAverage:
     """The mean over ranks of the noise and signal that each has solved for: squares of a Hessian can't be added."""
 
-    def __init__(self) -> None:
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        self.parameters = parameters
         self.fault = ""
         self.ready = True
         self.solution: Solution | None = None
@@ -91,7 +93,8 @@ class RankAverage:
         if answers and not faults:
             noise, signal, n_small, n_big = (value / answers for value in sums)
             sample = (n_small, signal + noise / n_small, n_big, signal + noise / n_big)
-        return StepOutcome(sample, round(all_examples), 2 * round(answers), bool(faults))
+        fault = self.fault or ("elsewhere" if faults else "")
+        return StepOutcome(sample, round(all_examples), 2 * round(answers), fault)
 
 
 def parts_apart(sums: StepSums, gradients: LossGradients, batch: Any, examples: int, parts: int) -> None:

@@ -9,15 +9,22 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parameter import is_lazy
 
 from bscrit.errors import UserError, nearest
-from bscrit.meter.step_sums import WEIGHTS, ranks, real
+from bscrit.meter.flat import real
+from bscrit.meter.ranks import ranks
+from bscrit.meter.step_sums import WEIGHTS
 
 MetricName = Literal["identity", "adam", "hessian"]
 METRICS: tuple[MetricName, ...] = ("identity", "adam", "hessian")
 SHARDED = (
     "parameters are sharded (FSDP, DTensor, DeepSpeed): each rank holds a part of a gradient that is reduced already; "
     "train with DistributedDataParallel while you measure, or call meter.measure() on an unsharded copy of the model"
+)
+BATCH_NORM = (
+    "with batch norm the loss is no sum over examples, as each depends on its micro-batch; freeze it by .eval() or use "
+    "group norm; batch_norm=True measures all the same, for batches that are made of micro-batches of this size"
 )
 
 COMPLAINTS = {
@@ -33,6 +40,14 @@ COMPLAINTS = {
     "alone": "every measured step so far had a single micro-batch, and nothing to compare it with: accumulate two or "
     "more (accumulate_grad_batches, gradient_accumulation_steps), or in your own loop call meter.measure(loss, batch)",
     "hessian": 'metric="hessian" is measured by meter.measure(loss, batch) alone, which every step so far lacked',
+    "same": "the micro-batches (or the ranks) of a step hold the same data, between which there is no noise: use a "
+    "DistributedSampler, and draw each micro-batch anew",
+    "parameters": "the ranks hold different parameters (tensor or pipeline parallel?): nothing more is measured; pass "
+    "group=, the ranks that train the same parameters on different data",
+    "divisor": "the weights of the micro-batches do not add up to what the loss was divided by (transformers: label "
+    "smoothing and compute_loss_func take the labels away, so that the model's inputs do not tell how many count); "
+    "measure without these, or with as many labels in each micro-batch",
+    "batch_norm": BATCH_NORM,
     "adam": "the optimizer keeps no second moments: pass the one that trains the model",
 }
 """Mistakes of a loop in a step, and the remedy."""
@@ -72,6 +87,12 @@ def check_model(model: nn.Module, batch_norm: bool) -> None:
         raise UserError(
             "NoiseMeter", f"model is a {type(model).__name__}", "pass the torch.nn.Module that is trained"
         )
+    if any(is_lazy(parameter) for parameter in model.parameters()):
+        raise UserError(
+            "NoiseMeter",
+            "the model has lazy modules, whose parameters have no shape yet",
+            "run a batch through the model first",
+        )
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise UserError(
             "NoiseMeter",
@@ -81,15 +102,17 @@ def check_model(model: nn.Module, batch_norm: bool) -> None:
     if is_sharded(model):
         what, _, remedy = SHARDED.partition("; ")
         raise UserError("NoiseMeter", what, remedy)
-    for name, module in model.named_modules():
-        if isinstance(module, _BatchNorm) and module.training and not batch_norm:
-            raise UserError(
-                "NoiseMeter",
-                f"{name or 'the model'} is batch norm: the loss is no sum over examples, as each depends on its "
-                "micro-batch",
-                "freeze it by .eval() or use group norm; batch_norm=True measures all the same, for batches that are "
-                "made of micro-batches of this size",
-            )
+    if not batch_norm and has_batch_norm(model):
+        what, _, remedy = BATCH_NORM.partition("; ")
+        raise UserError("NoiseMeter", what, remedy)
+
+
+def has_batch_norm(model: nn.Module) -> bool:
+    """Whether batch norm now takes the mean and variance of each micro-batch."""
+    return any(
+        isinstance(module, _BatchNorm) and (module.training or module.running_mean is None)
+        for module in model.modules()
+    )
 
 
 def is_sharded(model: nn.Module) -> bool:

@@ -11,7 +11,7 @@ and whatever the loop divides its losses by, g_i = (W/R) d_i/w_i has G_B as its 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -22,13 +22,11 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from bscrit.measure.sums import Sample, Sums
+from bscrit.meter.flat import chunks, flat, read, real, squared_norm, wide
+from bscrit.meter.ranks import add_over_ranks, fingerprint, of_all_ranks, ranks, twins
 
 Weights = Literal["equal", "examples", "examples_per_rank"]
 WEIGHTS: tuple[Weights, ...] = ("equal", "examples", "examples_per_rank")
-CHUNK = 2**24
-"""Numbers that ranks send each other, and that are squared, at a time: 64 MB in float32."""
-PIECE = 2**18
-"""Numbers that are squared at a time on a CPU: what its cache holds."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +37,13 @@ class StepOutcome:
         sample: None where there is none.
         examples: that the ranks counted, together.
         groups: of which the step consisted.
-        fault: a rank's loop did not keep to the rules.
+        fault: what makes the sums worthless, a key of the meter's complaints; "elsewhere" on another rank.
     """
 
     sample: Sample | None
     examples: int
     groups: int
-    fault: bool
+    fault: str
 
 
 class StepSums:
@@ -55,6 +53,7 @@ class StepSums:
         fault: what the loop did that makes the sums worthless, a key of the meter's complaints.
         own: the gradients are none of the loop's own.
         ready: false where the preconditioner has no weights for any parameter yet.
+        divisor: that the shares add up to, where the loop knows it.
 
     Args:
         parameters: to be measured; hooks stay on them until `close`.
@@ -75,6 +74,7 @@ class StepSums:
         self.fault = ""
         self.own = False
         self.ready = True
+        self.divisor: float | None = None
         self._handles = [_hook_on(p, partial(self._hook, i)) for i, p in enumerate(parameters)]
         self._clear()
 
@@ -91,39 +91,31 @@ class StepSums:
 
     def see(self, index: int, gradient: Tensor, factor: float = 1.0) -> None:
         """Add d = factor * gradient of one parameter, as the backward under way will accumulate it."""
+        if index in self._now:
+            self.fault = self.fault or "twice"
         if self.fault:
             return
-        if index in self._seen:
-            self.fault = "twice"
+        weight = None if self.preconditioner is None else self._weights()[index]
+        if self.preconditioner is not None and weight is None:
+            self._now[index] = torch.zeros((), dtype=torch.float64)
             return
-        self._seen.add(index)
-        weight = None
-        if self.preconditioner is not None:
-            weight = self._weights()[index]
-            if weight is None:
-                return
         plain = real(gradient)
-        square = _square(plain, weight) * factor**2
-        if plain.device in self._now:
-            self._now[plain.device] += square
-        else:
-            self._now[plain.device] = square
+        self._now[index] = squared_norm(plain, weight) * factor**2
         if index in self._totals:
             self._totals[index].add_(plain, alpha=factor)
         else:
-            self._totals[index] = plain.to(_wide(self.parameters[index]), copy=True).mul_(factor)
+            self._totals[index] = plain.to(wide(self.parameters[index]), copy=True).mul_(factor)
 
     def end_group(self, size: int, share: float, loss_scale: float) -> None:
         """The gradients seen since the last call are those of `size` examples."""
-        if not self._seen:
+        if not self._now:
             self.fault = self.fault or "unseen"
         if self._scales and self._scales[0] != loss_scale:
             self.fault = self.fault or "rescaled"
-        self._squares.append(list(self._now.values()))
+        self._squares.append(dict(self._now))
         self._sizes.append(size)
         self._shares.append(share)
         self._scales.append(loss_scale)
-        self._seen.clear()
         self._now.clear()
 
     def outcome(self, examples: int, device: torch.device, group: dist.ProcessGroup | None) -> StepOutcome:
@@ -133,24 +125,35 @@ class StepSums:
             examples: that this rank counted.
             device: on which ranks exchange numbers.
         """
-        if self._seen:
+        if self._now:
             self.fault = self.fault or "open"
         self.close()
         unit = sum(self._shares) if self.per_rank else 1.0
         weights = [share / unit for share in self._shares]
+        if self.per_rank and not self._adds_up(sum(self._shares)):
+            self.fault = self.fault or "divisor"
         scale = self._scales[0] if self._scales else 1.0
-        seen = [sum(float(part) for part in parts) for parts in self._squares]
         if not math.isfinite(scale) or scale <= 0:
             scale = math.nan
+        squares = self._read_squares()
         sums = Sums(lanes=1)
         if weights and not self.fault:
-            squares = [square / scale**2 / weight**2 for square, weight in zip(seen, weights, strict=True)]
-            sums.put({"identity": torch.tensor([squares], dtype=torch.float64)}, [], self._sizes, weights)
+            each = [sum(row) / scale**2 / w**2 for row, w in zip(squares, weights, strict=True)]
+            sums.put({"identity": torch.tensor([each], dtype=torch.float64)}, [], self._sizes, weights)
+        marks = [fingerprint(row, self.parameters) for row in squares]
         facts = [*sums.squares["identity"].tolist(), *sums.weights.tolist()]
-        facts += [float(examples), float(len(weights)), float(bool(self.fault))]
-        square, w, w_m, ww_m, all_examples, groups, faults = add_over_ranks(facts, device, group)
+        facts += [float(examples), float(len(weights)), float(bool(self.fault)), float(twins(marks))]
+        square, w, w_m, ww_m, all_examples, groups, faults, alike = add_over_ranks(facts, device, group)
+        fault = self.fault or ("elsewhere" if faults else "")
+        if not fault and not self.per_rank and not self._adds_up(w):
+            fault = "divisor"
+        if not fault and groups >= 2 and math.isfinite(square):
+            mine = sum(total for total, _ in marks), sum(mean for _, mean in marks)
+            alike_ranks = twins(of_all_ranks(mine, device, group))
+            if 2 * alike >= groups or 2 * alike_ranks >= ranks(group):
+                fault = "same"
         sample = None
-        if not faults and groups >= 2 and math.isfinite(square) and self.ready:
+        if not fault and groups >= 2 and math.isfinite(square) and self.ready:
             sums.squares["identity"].fill_(square)
             sums.weights = torch.tensor([w, w_m, ww_m], dtype=torch.float64)
             length = math.sqrt(self._squared_total(scale, group))
@@ -159,41 +162,45 @@ class StepSums:
             n_small, sq_small, n_big, sq_big = sums.samples()["identity"][0]
             sample = (n_small, sq_small * to_update, n_big, sq_big * to_update)
         self._clear()
-        return StepOutcome(sample, round(all_examples), round(groups), bool(faults))
+        return StepOutcome(sample, round(all_examples), round(groups), fault)
 
     def _clear(self) -> None:
         self._totals: dict[int, Tensor] = {}
         self._preconditioners: Sequence[Tensor | None] | None = None
-        self._squares: list[list[Tensor]] = []
+        self._now: dict[int, Tensor] = {}
+        self._squares: list[dict[int, Tensor]] = []
         self._sizes: list[int] = []
         self._shares: list[float] = []
         self._scales: list[float] = []
-        self._seen: set[int] = set()
-        self._now: dict[torch.device, Tensor] = {}
+
+    def _adds_up(self, shares: float) -> bool:
+        return self.divisor is None or self.own or math.isclose(shares, self.divisor)
 
     def _hook(self, index: int, gradient: Tensor) -> None:
         """The hook of a parameter: sees the gradient of this backward alone, before it is accumulated and reduced."""
         with torch.no_grad():
             self.see(index, gradient.detach())
 
+    def _read_squares(self) -> list[list[float]]:
+        """|d|^2 per group and parameter."""
+        numbers = iter(read([square for row in self._squares for square in row.values()]))
+        rows = [{index: next(numbers) for index in row} for row in self._squares]
+        return [[row.get(index, 0.0) for index in range(len(self.parameters))] for row in rows]
+
     def _squared_total(self, scale: float, group: dist.ProcessGroup | None) -> float:
         """|sum d|^2 over all ranks, the loss scale undone; chunk by chunk, so that little lies twice in memory."""
-        squares: dict[torch.device, Tensor] = {}
-        for chunk in _chunks(self.parameters):
-            flat = torch.cat([self._total(index) for index in chunk])
-            flat.mul_(1 / scale)
+        squares = []
+        for chunk in chunks(self.parameters):
+            # Zeros where no micro-batch of this rank reached the parameter.
+            total = torch.cat([flat(self._totals.pop(i, None), self.parameters[i]) for i in chunk])
+            total.mul_(1 / scale)
             if ranks(group) > 1:
-                dist.all_reduce(flat, group=group)
+                dist.all_reduce(total, group=group)
             weight = None
             if self.preconditioner is not None:
-                weight = torch.cat([_flat(self._weights()[index], self.parameters[index]) for index in chunk])
-            square = _square(flat, weight)
-            squares[flat.device] = squares[flat.device] + square if flat.device in squares else square
-        return sum(float(square) for square in squares.values())
-
-    def _total(self, index: int) -> Tensor:
-        """Flat; zeros where no micro-batch of this rank reached the parameter."""
-        return _flat(self._totals.pop(index, None), self.parameters[index])
+                weight = torch.cat([flat(self._weights()[i], self.parameters[i]) for i in chunk])
+            squares.append(squared_norm(total, weight))
+        return sum(read(squares))
 
     def _weights(self) -> Sequence[Tensor | None]:
         if self._preconditioners is None and self.preconditioner is not None:
@@ -202,80 +209,6 @@ class StepSums:
         return self._preconditioners or []
 
 
-def add_over_ranks(
-    numbers: Sequence[float], device: torch.device, group: dist.ProcessGroup | None
-) -> list[float]:
-    """Each number added over the ranks of the group."""
-    if ranks(group) == 1:
-        return list(numbers)
-    packed = torch.tensor(list(numbers), dtype=torch.float64, device=device)
-    dist.all_reduce(packed, group=group)
-    added: list[float] = packed.tolist()
-    return added
-
-
 def _hook_on(parameter: nn.Parameter, hook: Callable[[Tensor], None]) -> RemovableHandle:
     handle: RemovableHandle = parameter.register_hook(hook)  # type: ignore[no-untyped-call]
     return handle
-
-
-def is_first_rank(group: dist.ProcessGroup | None) -> bool:
-    return not _distributed() or dist.get_rank(group) == 0
-
-
-def ranks(group: dist.ProcessGroup | None) -> int:
-    return dist.get_world_size(group) if _distributed() else 1
-
-
-def _distributed() -> bool:
-    return dist.is_available() and dist.is_initialized()
-
-
-def real(values: Tensor) -> Tensor:
-    """The same numbers, real and dense."""
-    dense = values if values.layout == torch.strided else values.to_dense()
-    return torch.view_as_real(dense.resolve_conj()) if dense.is_complex() else dense
-
-
-def _wide(parameter: Tensor) -> torch.dtype:
-    """The real type in which gradients of a parameter are added."""
-    return torch.promote_types(parameter.dtype.to_real(), torch.float32)
-
-
-def _flat(values: Tensor | None, parameter: Tensor) -> Tensor:
-    """In one dimension; zeros instead of nothing."""
-    if values is not None:
-        return values.reshape(-1)
-    numbers = parameter.numel() * (2 if parameter.is_complex() else 1)
-    return torch.zeros(numbers, dtype=_wide(parameter), device=parameter.device)
-
-
-def _square(values: Tensor, weight: Tensor | None) -> Tensor:
-    """sum weight values^2, in float64 where the device has it, without waiting for the device."""
-    exact = torch.float32 if values.device.type == "mps" else torch.float64
-    piece = PIECE if values.device.type == "cpu" else CHUNK
-    square = torch.zeros((), dtype=exact, device=values.device)
-    flat, flat_weight = values.reshape(-1), None if weight is None else weight.reshape(-1)
-    for start in range(0, flat.numel(), piece):
-        part = slice(start, start + piece)
-        wide = flat[part].to(exact)
-        square += torch.dot(wide, wide if flat_weight is None else wide * flat_weight[part])
-    return square
-
-
-def _chunks(parameters: Sequence[nn.Parameter]) -> Iterator[list[int]]:
-    """Indices of neighbours of one device and type, up to CHUNK numbers together."""
-    chunk: list[int] = []
-    numbers = 0
-    for index, parameter in enumerate(parameters):
-        same = chunk and (parameter.device, _wide(parameter)) == (
-            parameters[chunk[0]].device,
-            _wide(parameters[chunk[0]]),
-        )
-        if chunk and (not same or numbers + parameter.numel() > CHUNK):
-            yield chunk
-            chunk, numbers = [], 0
-        chunk.append(index)
-        numbers += parameter.numel()
-    if chunk:
-        yield chunk

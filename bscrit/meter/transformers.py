@@ -8,11 +8,15 @@
 
 Callbacks get nothing of the Trainer's batches, so a hook on the model sees its inputs: they show how many examples
 and labels a micro-batch has, and whether the loss is divided by the labels of all micro-batches (num_items_in_batch).
+Label smoothing and compute_loss_func take the labels away before. Then tokens stand for them, which must add up to
+that divisor; where it is not seen either, micro-batches count alike, which must be of one size.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
@@ -69,7 +73,9 @@ class NoiseCallback(TrainerCallback, ExportableState):
         self.saved: Mapping[str, Any] | None = None
         self.log, self.unit, self._settings = log, unit, settings
         self._inputs_hook: RemovableHandle | None = None
-        self._seen: tuple[int, int | None] | None = None
+        self._seen: _Seen | None = None
+        self._sizes: set[int] = set()
+        self._divisor: float | None = None
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -85,6 +91,7 @@ class NoiseCallback(TrainerCallback, ExportableState):
                 "start one per device, with torchrun",
             )
         self._end()
+        self._smooths = args.label_smoothing_factor != 0
         # The Trainer's own saving fails where a checkpoint that it resumes from knows a callback not.
         stored: Any = state.stateful_callbacks
         stored.setdefault(type(self).__name__, self.state())
@@ -106,19 +113,19 @@ class NoiseCallback(TrainerCallback, ExportableState):
     ) -> None:
         del args, state, control, kwargs
         if self.meter is not None:
-            examples, items = self._seen or (0, None)
-            self._seen = None
-            if self.unit == "items":
-                self.meter.micro_batch(items or 0, weight=items)
-            else:
-                self.meter.micro_batch(examples, weight=1.0 if items is None else items)
+            seen, self._seen = self._seen or _Seen(), None
+            self._divisor = seen.divisor
+            self._sizes.add(seen.guessed)
+            size = seen.items if self.unit == "items" else seen.examples
+            self.meter.micro_batch(size, weight=seen.items if seen.divisor is not None else 1.0)
 
     def on_pre_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         self.on_substep_end(args, state, control, **kwargs)
         if self.meter is not None:
-            self.meter.step()
+            self.meter.step(self._divisor if len(self._sizes) == 1 else math.nan)
+        self._sizes = set()
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -157,28 +164,42 @@ class NoiseCallback(TrainerCallback, ExportableState):
         if not model.training or not torch.is_grad_enabled() or self._seen is not None or self.meter is None:
             return
         inputs = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor) and value.dim()]
-        by_items = kwargs.get("num_items_in_batch") is not None
-        wanted = self.unit == "items" or (by_items and self.meter.measuring)
-        items = _items(model, kwargs) if wanted else None
-        self._seen = (len(inputs[0]) if inputs else 0, items)
-
-
-def _items(model: nn.Module, inputs: Mapping[str, Any]) -> int | None:
-    """Labels in the loss, as the Trainer counts them; without labels among the inputs, tokens."""
-    labels = inputs.get("shift_labels")
-    if labels is None:
-        labels = inputs.get("labels")
-        shifts = (
-            getattr(LOSS_MAPPING.get(str(getattr(model, "loss_type", ""))), "__name__", "")
-            == "ForCausalLMLoss"
+        divisor = kwargs.get("num_items_in_batch") if self.meter.measuring else None
+        without_labels = not self._smooths and not any("labels" in name for name in kwargs)
+        self._seen = _Seen(
+            examples=len(inputs[0]) if inputs else 0,
+            items=_items(model, kwargs) if self.unit == "items" or divisor is not None else 0,
+            divisor=None if divisor is None else float(divisor),
+            guessed=inputs[0].numel() if inputs and without_labels and divisor is None else 0,
         )
-        encodes = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
-        if labels is not None and shifts and not encodes:
-            labels = labels[..., 1:]
-    if isinstance(labels, Tensor):
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """The inputs of a micro-batch.
+
+    Attributes:
+        examples, items: how many.
+        divisor: labels of the whole update, where the loss is divided by these.
+        guessed: numbers in the first input, where that is all there is to guess a weight from.
+    """
+
+    examples: int = 0
+    items: int = 0
+    divisor: float | None = None
+    guessed: int = 0
+
+
+def _items(model: nn.Module, inputs: Mapping[str, Any]) -> int:
+    """Labels in the loss, as the Trainer counts them; without labels among the inputs, tokens."""
+    if isinstance(labels := inputs.get("shift_labels"), Tensor):
         return int((labels != IGNORED).sum())
-    mask = inputs.get("attention_mask")
-    if isinstance(mask, Tensor):
-        return int(mask.sum())
+    loss = LOSS_MAPPING.get(str(getattr(model, "loss_type", "")))
+    shifts = getattr(loss, "__name__", "") == "ForCausalLMLoss"
+    first = int(shifts and not getattr(getattr(model, "config", None), "is_encoder_decoder", False))
+    if isinstance(labels := inputs.get("labels"), Tensor):
+        return int((labels[..., first:] != IGNORED).sum())
+    if isinstance(mask := inputs.get("attention_mask"), Tensor):
+        return int(mask[..., first:].sum())
     tokens = inputs.get("input_ids")
-    return tokens.numel() if isinstance(tokens, Tensor) else None
+    return tokens[..., first:].numel() if isinstance(tokens, Tensor) else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import re
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -81,7 +82,7 @@ def test_every_split_has_the_same_mean_over_all_ways_to_split():
     for splits in ways.values():
         taken = []
         for split in splits:
-            with NoiseMeter(model, weights="examples") as meter:
+            with closing(NoiseMeter(model, weights="examples")) as meter:
                 for group in split:
                     part = [tensor[list(group)] for tensor in batch]
                     (mean_loss(model, part) * len(group) / 8).backward()
@@ -216,7 +217,7 @@ def test_hooks_are_there_on_measured_steps_only():
 
 def test_closing_takes_the_hooks_off_and_keeps_what_was_measured():
     model = mlp()
-    with NoiseMeter(model, every=1) as meter:
+    with closing(NoiseMeter(model, every=1)) as meter:
         accumulate(model, meter, cut(data(4), [2, 2]))
         assert model[0].weight._backward_hooks
     assert not model[0].weight._backward_hooks

@@ -379,10 +379,83 @@ def test_a_compiled_model_is_watched_too(tmp_path):
         assert one == pytest.approx(other, rel=1e-4)
 
 
-def test_label_smoothing_takes_the_labels_away_and_tokens_count(tmp_path):
+def smoothed(model, batch):
+    labels = batch["labels"]
+    inputs = {name: tensor for name, tensor in batch.items() if name != "labels"}
+    smoother = transformers.trainer_pt_utils.LabelSmoother(epsilon=0.1)
+    return smoother(model(**inputs), labels, shift_labels=True)
+
+
+def test_label_smoothing_takes_the_labels_away_and_tokens_stand_for_them(tmp_path):
     noise = TransformersNoise(every=1)
-    hf_trainer(tmp_path, noise, label_smoothing_factor=0.1).train()
-    assert noise.meter.result().samples == 3
+    trainer = hf_trainer(tmp_path, noise, label_smoothing_factor=0.1)
+    trainer.train()
+    model = copy.deepcopy(trainer.model).train()
+    for window, sample in zip(windows(sentences(17)), rows(noise.meter.samples), strict=True):
+        grads = [gradient(model, smoothed(model, batch)) for batch in window]
+        tokens, sizes = [items(batch) for batch in window], [len(batch["labels"]) for batch in window]
+        assert sample == pytest.approx(expected(grads, sizes, tokens), rel=1e-4)
+
+
+def mean_over_all(outputs, labels, num_items_in_batch=None):
+    logits = outputs["logits"][:, :-1].flatten(0, 1)
+    return nn.functional.cross_entropy(logits, labels[:, 1:].flatten(), reduction="sum") / num_items_in_batch
+
+
+@pytest.mark.parametrize("taken_by", ["label smoothing", "compute_loss_func"])
+@pytest.mark.parametrize("unit", ["examples", "items"])
+def test_labels_that_can_not_be_counted_drop_the_step_and_say_why(tmp_path, taken_by, unit):
+    """Prompts are masked in the labels alone: the tokens do not tell how many labels are left."""
+    prompts = [
+        {**row, "labels": torch.where(torch.arange(9) < 2, -100, row["labels"])} for row in sentences(17)
+    ]
+    noise = TransformersNoise(every=1, unit=unit)
+    smoothing = {"label_smoothing_factor": 0.1} if taken_by == "label smoothing" else {}
+    trainer = hf_trainer(tmp_path, noise, data=prompts, **smoothing)
+    if not smoothing:
+        trainer.compute_loss_func = mean_over_all
+    with pytest.warns(UserWarning, match="take the labels away"):
+        trainer.train()
+    assert (noise.meter.result().samples, noise.meter.result().dropped) == (0, 3)
+
+
+class Logits(nn.Module):
+    """Takes no loss arguments and no labels."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.net = nn.Linear(5, 1)
+
+    def forward(self, x):
+        return {"logits": self.net(x)}
+
+
+def test_a_loss_outside_of_a_model_that_hears_nothing_of_it(tmp_path):
+    """15 points in micro-batches of 2, three a step: the last step has one of a single point."""
+
+    def squares(outputs, labels, num_items_in_batch=None):
+        return (outputs["logits"] - labels).square().sum() / num_items_in_batch
+
+    noise = TransformersNoise(every=1)
+    trainer = hf_trainer(tmp_path, noise, Logits(), points(15), remove_unused_columns=False)
+    trainer.compute_loss_func = squares
+    with pytest.warns(UserWarning, match="take the labels away"):
+        trainer.train()
+    model = Logits()
+    for window, sample in zip(windows(points(15))[:2], rows(noise.meter.samples), strict=True):
+        grads = [gradient(model, squares(model(batch["x"]), batch["labels"], 2)) for batch in window]
+        assert sample == pytest.approx(expected(grads, [2] * 3), rel=1e-4)
+    assert noise.meter.result().dropped == 1
+
+
+def test_items_of_losses_that_are_means_weigh_alike(tmp_path):
+    noise = TransformersNoise(every=1, unit="items")
+    model = Regression()
+    hf_trainer(tmp_path, noise, model, points(15)).train()
+    window = windows(points(15))[-1]
+    grads = [gradient(model, model(**batch)["loss"]) for batch in window]
+    assert rows(noise.meter.samples)[-1] == pytest.approx(expected(grads, [2, 1]), rel=1e-4)
 
 
 def test_transformers_refuses_what_it_can_not_measure(tmp_path):

@@ -119,12 +119,12 @@ def test_a_reading_in_words():
 
 
 def test_what_is_not_resolved_is_no_number():
-    reading = NoiseReading(Estimate(None, low=1234.4), 1e-9, 2.0, "adam", 7, 0, 60, 2, 0)
+    reading = NoiseReading(Estimate(None, low=1234.4), 1e-9, 2.0, "adam", 7, 0, 60, 2, 0, 0)
     assert "unresolved, at least 1,230 examples" in str(reading)
     assert "1e-09" not in str(reading)
     assert "2 measured steps gave no sample" in str(reading)
     assert reading.interval is None
-    assert "neither" in str(NoiseReading(Estimate(None), -1, -1, "hessian", 9, 0, 80, 0, 0))
+    assert "neither" in str(NoiseReading(Estimate(None), -1, -1, "hessian", 9, 0, 80, 0, 0, 0))
 
 
 def test_a_loop_with_one_backward_a_step_hears_what_to_do():

@@ -112,7 +112,7 @@ def test_gradients_that_are_not_finite_are_dropped_without_a_word():
 
 
 def test_an_optimizer_that_trains_something_else(monkeypatch):
-    monkeypatch.setattr(module, "PATIENCE", 3)
+    monkeypatch.setattr(module, "PATIENCE_STEPS", 3)
     model = mlp()
     meter = NoiseMeter(model, every=1, metric="adam", optimizer=torch.optim.Adam(mlp().parameters()))
     with pytest.warns(UserWarning, match="pass the one that trains"):
@@ -146,6 +146,7 @@ def sharded():
         ({"model": nn.Linear(2, 2).requires_grad_(False)}, "trainable"),
         ({"model": nn.Sequential(nn.BatchNorm1d(3))}, "batch norm"),
         ({"model": sharded()}, "sharded"),
+        ({"model": nn.Sequential(nn.LazyLinear(3))}, "lazy"),
         ({"every": 0}, "every = 0"),
         ({"every": 2.0}, "every = 2.0"),
         ({"every": True}, "every = True"),
@@ -200,3 +201,39 @@ def test_a_batch_too_small_to_cut_is_alone():
     assert meter.result().alone == 1
     assert meter.samples.n_big.tolist() == [3]
     assert meter.samples.examples.tolist() == [1]
+
+
+def test_batch_norm_that_is_switched_on_later():
+    model = nn.Sequential(nn.Linear(5, 1), nn.BatchNorm1d(1).eval())
+    meter = NoiseMeter(model, every=1)
+    run(model, meter, 1)
+    model[1].train()
+    with pytest.warns(UserWarning, match="batch norm"):
+        run(model, meter, 2)
+    assert meter.measure(mean_loss, data(8))
+    meter.step()
+    assert (meter.result().samples, meter.result().dropped) == (1, 3)
+    allowed = NoiseMeter(model, every=1, batch_norm=True)
+    run(model, allowed, 1)
+    assert allowed.result().samples == 1
+
+
+def test_batch_norm_without_running_statistics_is_never_frozen():
+    with pytest.raises(UserError, match="batch norm"):
+        NoiseMeter(nn.Sequential(nn.Linear(5, 1), nn.BatchNorm1d(1, track_running_stats=False).eval()))
+
+
+@pytest.mark.parametrize("weights", ["examples", "examples_per_rank"])
+def test_weights_that_do_not_add_up_to_what_the_loss_was_divided_by(weights):
+    model = mlp()
+    meter = NoiseMeter(model, every=1, weights=weights)
+    for divisor in (8, 9):
+        for batch in cut(data(8), [3, 5]):
+            (mean_loss(model, batch) * len(batch[0]) / divisor).backward()
+            meter.micro_batch(len(batch[0]))
+        if divisor == 8:
+            meter.step(divisor=8)
+        else:
+            with pytest.warns(UserWarning, match="do not add up"):
+                meter.step(divisor=9)
+    assert (meter.result().samples, meter.result().dropped) == (1, 1)

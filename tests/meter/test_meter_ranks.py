@@ -143,15 +143,43 @@ def measure_all(rank, world, group, folder):
     return found
 
 
+def mistakes(rank, world, group):
+    """How the meter takes ranks that draw the same data, and ranks that hold different parameters."""
+    found = {}
+    for name, seed, sizes in (("same", 5, SIZES[world][0]), ("others", rank, SIZES[world][rank])):
+        model = DistributedDataParallel(mlp(), process_group=group)
+        meter = NoiseMeter(model, group=group, every=1)
+        for batch in batches_of([sizes], seed)[0]:
+            (loss(model, batch) / len(sizes)).backward()
+            meter.micro_batch(len(batch[0]))
+        meter.step()
+        found[name] = [meter.result().samples, meter.result().same]
+    model = mlp()
+    if rank == 1:
+        nn.init.normal_(model[0].weight)
+    meter = NoiseMeter(model, group=group, every=1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            for batch in batches_of(SIZES[world])[rank]:
+                loss(model, batch).backward()
+                meter.micro_batch(len(batch[0]))
+            meter.step()
+    told = ["different parameters" in str(warning.message) for warning in caught]
+    found["tensor parallel"] = [told, meter.result().samples, meter.measuring]
+    return found
+
+
 def work(rank, folder, queue):
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
     try:
         dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=3)
-        found = {3: measure_all(rank, 3, dist.group.WORLD, folder)}
+        world = dist.group.WORLD
+        found = {3: measure_all(rank, 3, world, folder) | mistakes(rank, 3, world)}
         pair = dist.new_group([0, 1])
         if rank < 2:
-            found[2] = measure_all(rank, 2, pair, folder)
+            found[2] = measure_all(rank, 2, pair, folder) | mistakes(rank, 2, pair)
         queue.put((rank, found))
         dist.barrier()
         dist.destroy_process_group()
@@ -220,6 +248,21 @@ def test_the_hessians_samples_are_averaged(found, world):
 def test_a_mistake_on_one_rank_drops_the_step_on_all(found, world):
     by_rank = [numbers["forgot"] for _, numbers in sorted(found[0][world].items())]
     assert by_rank == [[int(rank == 1), 1] for rank in range(world)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", [2, 3])
+def test_ranks_that_draw_the_same_data_give_no_sample(found, world):
+    for numbers in found[0][world].values():
+        assert numbers["same"] == [0, 1]
+        assert numbers["others"] == [1, 0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", [2, 3])
+def test_ranks_that_hold_different_parameters_are_refused_by_all(found, world):
+    for numbers in found[0][world].values():
+        assert numbers["tensor parallel"] == [[True], 0, False]
 
 
 @pytest.mark.slow
