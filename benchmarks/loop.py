@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bscrit.cohort.judge import evaluation_after
+from bscrit.cohort.evaluations import evaluation_after
 from bscrit.curve import Curve
 from bscrit.engine.lanes import Lanes
 from bscrit.engine.loading import load_workload

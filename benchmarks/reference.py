@@ -160,7 +160,7 @@ def train(
     spec: Spec, workload: Any, batch_size: int, lr: float, seeds: Sequence[int], most_steps: float
 ) -> list[Curve]:
     """Curves of some seeds at one rate, as lanes, until their mean meets the hardest target or fails to."""
-    from bscrit.cohort.judge import evaluation_after
+    from bscrit.cohort.evaluations import evaluation_after
     from bscrit.engine.lanes import Lanes
     from bscrit.position import Position
 

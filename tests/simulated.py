@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bscrit.cohort.judge import Ending, evaluation_after, judge
+from bscrit.cohort.evaluations import evaluation_after
+from bscrit.cohort.judge import Ending, judge
 from bscrit.curve import Curve
 from bscrit.order import Cohort
 from bscrit.preflight import Preflight

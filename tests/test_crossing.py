@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from exact import power_law
 
-from bscrit.cohort.judge import evaluation_after
+from bscrit.cohort.evaluations import evaluation_after
 from bscrit.crossing import OVERRUN, crossing_of, examples_at, forecast, steps_to
 from bscrit.curve import Curve
 from bscrit.goal import Goal

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from bscrit.request import Stretch, Waits
@@ -9,23 +12,56 @@ from bscrit.request import Stretch, Waits
 
 @dataclass
 class Pace:
-    """The pace of one cohort, or of one shard of it, while it trains.
+    """The clock of one cohort, or of one shard of it, while it trains.
 
     Attributes:
         by_lanes: what was trained, by the number of lanes that trained side by side.
         waits: evaluations at which it waited for its peers.
+        noise_seconds: of measuring noise, since the run began.
     """
 
     by_lanes: dict[int, Stretch] = field(default_factory=dict)
     waits: Waits = field(default_factory=Waits)
+    noise_seconds: float = 0.0
+    _began: float = field(default_factory=time.monotonic)
+    _noted: tuple[int, float] = (0, 0.0)
 
     @property
     def stretches(self) -> tuple[Stretch, ...]:
         return tuple(self.by_lanes.values())
 
-    def trained(self, lanes: int, steps: int, seconds: float) -> None:
-        before = self.by_lanes.get(lanes, Stretch(lanes, 0, 0.0))
-        self.by_lanes[lanes] = Stretch(lanes, before.steps + steps, before.seconds + seconds)
+    @property
+    def seconds(self) -> float:
+        """Of training and evaluation since the run began."""
+        return time.monotonic() - self._began
 
-    def waited(self, seconds: float) -> None:
-        self.waits = Waits(self.waits.evaluations + 1, self.waits.seconds + seconds)
+    def begin(self, steps: int = 0, seconds: float = 0.0, noise_seconds: float = 0.0) -> None:
+        """The run goes on where it was after so many steps."""
+        self._began, self.noise_seconds = time.monotonic() - seconds, noise_seconds
+        self._noted = steps, seconds
+
+    def note(self, lanes: int, steps: int) -> float:
+        """Note that so many lanes have trained to this step; the seconds since the run began."""
+        seconds, (steps_before, seconds_before) = self.seconds, self._noted
+        before = self.by_lanes.get(lanes, Stretch(lanes, 0, 0.0))
+        trained = before.steps + steps - steps_before, before.seconds + seconds - seconds_before
+        self.by_lanes[lanes], self._noted = Stretch(lanes, *trained), (steps, seconds)
+        return seconds
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Seconds of waiting for peers count apart."""
+        began = time.monotonic()
+        yield
+        waited = time.monotonic() - began
+        self._began += waited
+        self.waits = Waits(self.waits.evaluations + 1, self.waits.seconds + waited)
+
+    @contextlib.contextmanager
+    def measuring(self) -> Iterator[None]:
+        """Seconds of measuring noise count apart."""
+        began = time.monotonic()
+        yield
+        measured = time.monotonic() - began
+        self._began += measured
+        self.noise_seconds += measured

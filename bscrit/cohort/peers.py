@@ -15,8 +15,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO
 
+from bscrit.cohort.evaluations import Evaluations
 from bscrit.cohort.judge import Ending
-from bscrit.cohort.trial_writer import Evaluations, TrialWriter
+from bscrit.cohort.trial_writer import TrialWriter
 from bscrit.files import stamp, whole_json
 from bscrit.paths import TrialPaths
 from bscrit.request import Shard

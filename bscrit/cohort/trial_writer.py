@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-import numpy as np
-
+from bscrit.cohort.evaluations import Evaluations
 from bscrit.cohort.judge import Ending
-from bscrit.curve import EMPTY, Curve, Floats, curve_header, curve_line
+from bscrit.curve import curve_header, curve_line
 from bscrit.errors import in_short
 from bscrit.files import explaining, whole_lines, write_text
 from bscrit.frozen_noise import HEADER as FROZEN_HEADER
@@ -40,7 +39,7 @@ class TrialWriter:
     trial: Trial
     order: Order
     ending: Ending | None = None
-    evaluations: Evaluations = field(default_factory=lambda: Evaluations())
+    evaluations: Evaluations = field(default_factory=Evaluations)
     _streams: dict[Path, IO[str]] = field(default_factory=dict)
 
     @property
@@ -99,45 +98,6 @@ class TrialWriter:
         with explaining(self.folder), self.paths.log.open("a", encoding="utf-8") as log:
             log.writelines(traceback.format_exception(error))
         end(self.folder, self.ending.status, self.ending.reason, {})
-
-
-class Evaluations:
-    """The evaluations of a run that goes on: a curve that grows, of which parts are views and not copies."""
-
-    def __init__(self, curve: Curve = EMPTY) -> None:
-        self._table = np.empty((4, 2 * len(curve) + 64))
-        self._count = len(curve)
-        self._goal = curve.goal
-        columns = (curve.steps, curve.examples, curve.loss, curve.seconds)
-        for row, column in zip(self._table, columns, strict=True):
-            row[: self._count] = column
-
-    def __len__(self) -> int:
-        return self._count
-
-    def add(self, step: float, examples: float, value: float, seconds: float) -> None:
-        """Append an evaluation of the metric later than those there are."""
-        if self._count == self._table.shape[1]:
-            self._table = np.concatenate([self._table, np.empty_like(self._table)], axis=1)
-        self._table[:, self._count] = (step, examples, self._goal.falls(value), seconds)
-        self._count += 1
-
-    def until(self, step: float) -> Curve:
-        """The curve up to and including `step`."""
-        count = self._count
-        if self.last > step:
-            count = int(np.searchsorted(self._table[0, :count], step, side="right"))
-        steps, examples, loss, seconds = self._table[:, :count]
-        return Curve(steps, examples, loss, seconds, self._goal)
-
-    @property
-    def losses(self) -> Floats:
-        return self._table[2, : self._count]
-
-    @property
-    def last(self) -> float:
-        """The last step, -1 where there is none yet."""
-        return float(self._table[0, self._count - 1]) if self._count else -1.0
 
 
 @contextlib.contextmanager

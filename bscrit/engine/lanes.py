@@ -14,6 +14,7 @@ them, or on what happens in the others (with batch norm in "vmap", and on a GPU:
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -46,7 +47,9 @@ class Lanes:
         engine: "vmap" or "loop", see `bscrit.engine.engines`.
         dtype: what is computed in, see `bscrit.engine.precision`.
         micro_batch: larger batches are accumulated from parts of this size; None for never.
-        replay: recordings of steps and evaluations; those of the workload by default.
+        splits: whether parts of a batch may be accumulated; by default as the workload has it.
+        execution: as in [compute].
+        replay: recordings of steps and evaluations; by default those of the workload for this execution.
 
     Attributes:
         micro_batch: as given, or smaller once the device ran out of memory (the batch never shrinks).
@@ -69,6 +72,8 @@ class Lanes:
         device: str = "cpu",
         dtype: str = "float32",
         micro_batch: int | None = None,
+        splits: bool = True,
+        execution: str = "replay",
         replay: Replay | None = None,
     ) -> None:
         if len(seeds) != len(lrs) or not seeds:
@@ -79,8 +84,11 @@ class Lanes:
         self.dtype = storage(dtype)
         set_products(dtype)
         self.workload = computing_in(workload, dtype, self.device)
+        if self.workload.sums_over_examples and not splits:
+            self.workload = copy.copy(self.workload)
+            self.workload.sums_over_examples = False
         self.optimizer = StackedOptimizer(optimizer, lrs)
-        self._replay = replay or replay_of(workload, dtype, device)
+        self._replay = replay or replay_of(workload, dtype, device, execution, splits)
         self._before = self._replay.steps, self._replay.replayed
         self.engine = make_engine(engine, self.workload, seeds, self._model, self._replay)
         self._laid_out = False
@@ -134,9 +142,15 @@ class Lanes:
         """The loss on the evaluation set, (K,); changes neither parameters nor buffers nor random state."""
         return self.engine.evaluate().double().cpu().numpy()
 
-    def replay_facts(self) -> dict[str, Any]:
-        """The share of steps that was replayed since these lanes were made, and why something was not."""
-        return self._replay.facts(*self._before)
+    def facts(self, row: int) -> dict[str, Any]:
+        """How these lanes were trained, for the record of one."""
+        shares = self.optimizer.clipped_shares()
+        return {
+            **({} if shares is None else {"clipped": shares[row]}),
+            "engine": self.engine.name,
+            **self._replay.facts(*self._before),
+            "micro_batch": self.micro_batch or self.batch_size,
+        }
 
     def keep(self, rows: Sequence[int]) -> None:
         """Drop every lane but these; the others go on as they would have."""

@@ -135,14 +135,8 @@ class Replay:
     def _record(self, recorded: _Recorded, kind: Kind, call: Call, compiles: bool) -> None:
         tensors = call.flat()
         try:
-            if kind == "evaluation" and any(isinstance(one, _ENCODERS) for one in call.module.modules()):
-                raise NotRecorded(
-                    "torch evaluates encoders by a kernel that it takes for plain tensors alone"
-                )
             if any(parameter._backward_hooks for parameter in call.module.parameters()):
                 raise NotRecorded("hooks of parameters see no copies")
-            if not all(t.layout is torch.strided and not t.is_conj() and not t.is_neg() for t in tensors):
-                raise NotRecorded("a tensor is not dense")
             with call.seeding():
                 recording = record(call.of_tensors, [copied(tensor) for tensor in tensors])
             recorded.take(recording, tensors, compiles)
@@ -183,7 +177,9 @@ class Replay:
         self.refused.setdefault(kind, reason)
 
 
-def replay_of(owner: object, dtype: str, device: str, execution: str = "replay") -> Replay:
+def replay_of(
+    owner: object, dtype: str, device: str, execution: str = "replay", splits: bool = True
+) -> Replay:
     """The recordings of a workload, kept as long as it is.
 
     Args:
@@ -192,7 +188,7 @@ def replay_of(owner: object, dtype: str, device: str, execution: str = "replay")
     often = OFTEN if execution != "eager" and replayable(owner) else inf
     made = Replay(owner, often, compiles=execution == "compile", rounding=rounding(dtype, device))
     try:
-        return _REPLAYS.setdefault(owner, {}).setdefault((dtype, device, execution), made)
+        return _REPLAYS.setdefault(owner, {}).setdefault((dtype, device, execution, splits), made)
     except TypeError:  # no key of a dictionary
         return made
 
@@ -261,5 +257,4 @@ def _compiled(recording: Recording, *, on_gpu: bool) -> Callable[..., list[Tenso
     return run
 
 
-_ENCODERS = (nn.MultiheadAttention, nn.TransformerEncoderLayer)
-_REPLAYS: WeakKeyDictionary[object, dict[tuple[str, str, str], Replay]] = WeakKeyDictionary()
+_REPLAYS: WeakKeyDictionary[object, dict[tuple[str, str, str, bool], Replay]] = WeakKeyDictionary()

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bscrit.cohort.judge import evaluation_after, judge
+from bscrit.cohort.evaluations import evaluation_after
+from bscrit.cohort.judge import judge
 from bscrit.cohort.pace import Pace
 from bscrit.cohort.peers import Peers
 from bscrit.cohort.trial_writer import TrialWriter
 from bscrit.engine.lanes import Lanes
-from bscrit.engine.replay import replay_of
 from bscrit.engine.workload import Workload
 from bscrit.position import Position
 from bscrit.request import Shard
@@ -83,8 +83,6 @@ class _Cohort:
         self.writers, self.peers = writers, peers
         self.trial, self.order = writers[0].trial, writers[0].order
         self.workload, self.facts, self.interrupted, self.pace = workload, facts, interrupted, pace
-        if not self.order.splits:
-            workload.sums_over_examples = False
         training = [writer for writer in own if writer.ending is None]
         self.live = IsolatedLanes(training, self._lanes, lambda: peers.live)
         self.path = own[0].paths.checkpoint
@@ -92,19 +90,16 @@ class _Cohort:
         self.evaluated = 0  # step of the last evaluation
         self.factor = self._factor()  # of the last update
         self.noise = RunNoise(self.order.noise)
-        self.clock = _Clock()
 
     def start(self, files: contextlib.ExitStack) -> None:
         """Go on from the checkpoint where there is one, else make the first evaluation."""
         saved = checkpoint.furthest(self.writers, self.live.writers)
         if saved is not None:
             self.position = Position(saved["steps"], saved["examples"])
-            self.evaluated = saved["evaluated"]
-            self.noise.next_step, self.noise.seconds = saved["next_noise"], saved["noise_seconds"]
+            self.evaluated, self.noise.next_step = saved["evaluated"], saved["next_noise"]
             self.live.restore(saved["lanes"], saved["names"])
-            self.clock = _Clock(saved["seconds"], saved["noise_seconds"])
+            self.pace.begin(saved["steps"], saved["seconds"], saved["noise_seconds"])
         self.saved = time.monotonic()
-        self.timed = self.position.steps, self.clock.seconds(self.noise.seconds)
         for writer in self.live.writers:
             writer.begin(self.position.steps if saved is not None else -1, files)
         if saved is None:
@@ -114,7 +109,8 @@ class _Cohort:
 
     def step(self) -> None:
         """One update of every live lane, and what is due before and after it."""
-        self.noise.sample(self.live, self.position)
+        with self.pace.measuring():
+            self.noise.sample(self.live, self.position)
         self.factor = self._factor()
         self.live.all(lambda lanes: lanes.step(self.position.examples, self.factor))
         self.position = self.position.after(self.trial.batch_size)
@@ -129,9 +125,9 @@ class _Cohort:
             "steps": self.position.steps,
             "examples": self.position.examples,
             "evaluated": self.evaluated,
-            "seconds": self.clock.seconds(self.noise.seconds),
+            "seconds": self.pace.seconds,
             "next_noise": self.noise.next_step,
-            "noise_seconds": self.noise.seconds,
+            "noise_seconds": self.pace.noise_seconds,
             "names": self.live.names,
             "lanes": self.live.lanes.state_dict(),
         }
@@ -142,16 +138,12 @@ class _Cohort:
 
     def _evaluate(self) -> None:
         self.evaluated = self.position.steps
-        seconds = self.clock.seconds(self.noise.seconds)
-        steps_before, seconds_before = self.timed
-        self.pace.trained(
-            len(self.live.writers), self.position.steps - steps_before, seconds - seconds_before
-        )
-        self.timed = self.position.steps, seconds
+        seconds = self.pace.note(len(self.live.writers), self.position.steps)
         values = self.live.all(Lanes.evaluate).tolist()
         for writer, value in zip(self.live.writers, values, strict=True):
             writer.evaluated(self.position, value, writer.trial.lr * self.factor, seconds)
-        self.noise.freeze(self.live, self.position)
+        with self.pace.measuring():
+            self.noise.freeze(self.live, self.position)
         self._judge()
 
     def _judge(self) -> None:
@@ -159,27 +151,20 @@ class _Cohort:
 
         Up to now: a lane may have ended later, before an interruption, and a peer may be ahead.
         """
-        began = time.monotonic()
-        if not self.peers.wait(self.position.steps, self.interrupted):
-            return  # it is judged when it goes on
-        waited = time.monotonic() - began
-        self.clock.waited += waited
-        self.pace.waited(waited)
         now = self.position.steps
+        with self.pace.waiting():
+            arrived = self.peers.wait(now, self.interrupted)
+        if not arrived:
+            return  # it is judged when it goes on
         curves = [writer.evaluations.until(now) for writer in self.writers]
         standing = [writer.ending if writer.evaluations.last <= now else None for writer in self.writers]
         endings = judge(self.order, curves, standing)
-        going_on = []
-        places = {id(writer): place for place, writer in enumerate(self.live.writers)}
         for writer, ending in zip(self.writers, endings, strict=True):
-            place = places.get(id(writer))
-            if ending is None and place is not None:
-                going_on.append(place)
-            elif ending is not None and writer.ending is None:
+            if ending is not None and writer.ending is None:
                 writer.ending = ending
-                if place is not None:
-                    writer.end(ending, {**self.facts, **self._facts(place)})
-        self.live.keep(going_on)
+                if writer in self.live.writers:
+                    writer.end(ending, self._facts(self.live.writers.index(writer)))
+        self.live.keep([place for place, writer in enumerate(self.live.writers) if writer.ending is None])
 
     def _lanes(self, writers: Sequence[TrialWriter]) -> Lanes:
         """New lanes for these trials."""
@@ -194,40 +179,19 @@ class _Cohort:
             device=order.device,
             dtype=trial.dtype,
             micro_batch=order.micro_batch or None,
-            replay=replay_of(self.workload, trial.dtype, order.device, order.execution),
+            splits=order.splits,
+            execution=order.execution,
         )
 
     def _factor(self) -> float:
         return self.trial.recipe.schedule.factor(self.position, self.trial.batch_size)
 
     def _facts(self, place: int) -> dict[str, Any]:
-        lanes = self.live.lanes
-        shares = lanes.optimizer.clipped_shares()
         return {
-            **({} if shares is None else {"clipped": shares[place]}),
+            **self.facts,
+            **self.live.lanes.facts(place),
             "steps": self.position.steps,
             "examples": self.position.examples,
-            "seconds": round(self.clock.seconds(self.noise.seconds), 3),
-            "noise_seconds": round(self.noise.seconds, 3),
-            "engine": lanes.engine.name,
-            **lanes.replay_facts(),
-            "micro_batch": lanes.micro_batch or self.trial.batch_size,
+            "seconds": round(self.pace.seconds, 3),
+            "noise_seconds": round(self.pace.noise_seconds, 3),
         }
-
-
-class _Clock:
-    """Seconds of training and evaluation, without those of waiting for peers and of measuring noise.
-
-    Args:
-        before: seconds of training before the interruption.
-        noise_before: seconds of measuring before it.
-    """
-
-    def __init__(self, before: float = 0.0, noise_before: float = 0.0) -> None:
-        self._before, self._noise_before = before, noise_before
-        self._began = time.monotonic()
-        self.waited = 0.0
-
-    def seconds(self, noise_seconds: float) -> float:
-        apart = noise_seconds - self._noise_before + self.waited
-        return self._before + time.monotonic() - self._began - apart

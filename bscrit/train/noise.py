@@ -6,9 +6,7 @@ parameters nor buffers, optimizer, random state or the order of the data.
 
 from __future__ import annotations
 
-import contextlib
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from math import inf, nan
 from typing import Any
@@ -41,21 +39,18 @@ class RunNoise:
 
     Attributes:
         next_step: of the next sample.
-        seconds: that measuring took.
     """
 
     def __init__(self, settings: NoiseSettings | None) -> None:
         self._sampler = NoiseSampler(settings) if settings is not None else None
         self.next_step = 0
-        self.seconds = 0.0
 
     def sample(self, live: IsolatedLanes, position: Position) -> None:
         """Write a sample of every lane in every metric, where one is due."""
         sampler = self._sampler
         if sampler is None or position.steps != self.next_step:
             return
-        with self._timed():
-            by_metric = live.all(lambda lanes: sampler.sums(lanes, position.examples).samples())
+        by_metric = live.all(lambda lanes: sampler.sums(lanes, position.examples).samples())
         for metric, samples in by_metric.items():
             for writer, sample in zip(live.writers, samples, strict=True):
                 writer.noise(position, metric, sample)
@@ -70,8 +65,7 @@ class RunNoise:
             wanted, falls = self._sampler.settings.losses, writer.trial.goal.falls
             passed = [loss for loss in wanted if losses[-1] <= falls(loss) < before]
             if passed:
-                with self._timed():
-                    measured = self._frozen(self._sampler, live.copy(place), writer.trial, position)
+                measured = self._frozen(self._sampler, live.copy(place), writer.trial, position)
                 writer.frozen([replace(one, loss=loss) for loss in passed for one in measured])
 
     def _frozen(
@@ -88,12 +82,6 @@ class RunNoise:
             lane.step(position.examples, trial.recipe.schedule.factor(position, trial.batch_size))
             position = position.after(trial.batch_size)
         return measurements
-
-    @contextlib.contextmanager
-    def _timed(self) -> Iterator[None]:
-        began = time.monotonic()
-        yield
-        self.seconds += time.monotonic() - began
 
 
 class NoiseSampler:

@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bscrit.cohort.judge import EXPLODED, Ending, evaluation_after, judge
+from bscrit.cohort.evaluations import evaluation_after
+from bscrit.cohort.judge import EXPLODED, Ending, judge
 from bscrit.curve import Curve
 from bscrit.goal import Goal
 from bscrit.order import Order

@@ -517,7 +517,7 @@ def test_losses_that_read_values_below_the_dispatcher_train_right(name):
     workload = Unrecordable(name)
     found = trained(workload, "loop", replay_of(workload, "float32", "cpu"), steps=OFTEN // 3 + 6)
     assert_same(found, trained(workload, "loop", Replay(workload, NEVER), steps=OFTEN // 3 + 6))
-    facts = found.replay_facts()
+    facts = found.facts(0)
     assert facts["replayed"] == 0
     assert facts["not_replayed"].startswith("step: ")
 

@@ -293,6 +293,16 @@ def test_a_lane_whose_model_makes_the_user_s_code_raise_fails_alone(tmp_path, me
         train(folders, Checked(mlp), {})
 
 
+def test_an_order_that_forbids_parts_of_a_batch_leaves_the_workload_as_it_is(tmp_path):
+    shared = regression("mlp")
+    order = replace(NETWORK, noise=None, max_steps=5, splits=False)
+    whole, parts = begun(tmp_path / "a", order, 8), begun(tmp_path / "b", replace(order, micro_batch=3), 8)
+    train(whole, shared, {})
+    train(parts, shared, {})
+    assert [one[5] for one in told(parts)] == [one[5] for one in told(whole)]
+    assert shared.sums_over_examples
+
+
 class Calls(Regression):
     calls = 0
     replayable = True
