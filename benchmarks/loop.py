@@ -41,7 +41,7 @@ from bscrit.record import Record, begin
 from bscrit.results import read_records
 from bscrit.spec import Spec, parse_spec, restore_spec
 from bscrit.sweep.plan import plan
-from bscrit.sweep.progress import best
+from bscrit.sweep.progress import point_of
 from bscrit.train.loop import train
 from bscrit.trial import Trial
 from bscrit.workloads.classifier import Classifier
@@ -244,10 +244,10 @@ def winning(spec: Spec, records: Sequence[Record]) -> list[Run]:
             groups.setdefault((record.trial.batch_size, record.order.targets), []).append(record)
     runs = []
     for (size, targets), group in groups.items():
-        found = best(group, targets[-1])
-        if found is not None:
-            seeds = [record.trial.seed for record in group if record.trial.lr == found[0]]
-            runs += [Run(size, found[0], seed, round(found[1])) for seed in seeds]
+        point = point_of(group, targets[-1])
+        if point is not None:
+            seeds = [record.trial.seed for record in group if record.trial.lr == point.lr]
+            runs += [Run(size, point.lr, seed, round(point.steps)) for seed in seeds]
     return sorted(runs, key=lambda run: (run.batch_size, run.lr, run.seed))
 
 

@@ -38,7 +38,7 @@ class Outcome:
         new: names of the trials that trained now; the others were there already.
         given_up: names of trials that failed, with the reason.
         interrupted: number of the signal that ended it before its time, 0 for none.
-        seconds: it took.
+        seconds: it took, the look at the workload included.
     """
 
     results: Results
@@ -55,6 +55,7 @@ def drive(spec: Spec, out: Path, view: View) -> Outcome:
         UserError: another sweep uses the folder; the workload cannot be built; the disk is full.
         UserErrors: everything that preflight found wrong with the spec.
     """
+    began = time.monotonic()
     with explaining(out):
         ResultsPaths(out).trials.mkdir(parents=True, exist_ok=True)
     with locked(out, view) as lock, interruptible() as interrupted:
@@ -66,7 +67,7 @@ def drive(spec: Spec, out: Path, view: View) -> Outcome:
             facts = inspect(spec, out, executor, view, interrupted)
             if facts is None:
                 return Outcome(Results(out, records, spec), interrupted=interrupted())
-            return _Drive(spec, Results(out, records, spec, facts), executor, view).run(interrupted)
+            return _Drive(spec, Results(out, records, spec, facts), executor, view, began).run(interrupted)
 
 
 class _Drive:
@@ -78,14 +79,14 @@ class _Drive:
         failures: how often each trial failed in this run of the sweep.
     """
 
-    def __init__(self, spec: Spec, results: Results, executor: Executor, view: View) -> None:
+    def __init__(self, spec: Spec, results: Results, executor: Executor, view: View, began: float) -> None:
         self.spec, self.facts, self.executor, self.view = spec, results.preflight, executor, view
         self.paths = ResultsPaths(results.folder)
         self.records = {record.trial.name: record for record in results.records}
         self.running: dict[str, tuple[Path, Cohort]] = {}
         self.failures: Counter[str] = Counter()
         self.outcome = Outcome(self._results())
-        self.began = time.monotonic()
+        self.began = began
 
     def run(self, interrupted: Callable[[], int]) -> Outcome:
         planned = self._plan()

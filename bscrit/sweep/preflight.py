@@ -7,6 +7,7 @@ import importlib.metadata
 import itertools
 import json
 import platform
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -22,9 +23,11 @@ from bscrit.spec import Spec, check
 from bscrit.sweep.executors import Executor
 from bscrit.sweep.view import View
 from bscrit.version import VERSION
+from bscrit.words import duration, sizes
 
 INSPECTED = (2, 8, 32, 128, 512)  # where the sweep chooses its batch sizes: each has a neighbour here
 POLL_SECONDS = 0.2
+SILENT_SECONDS = 15.0  # after which a look that takes long is told of again
 MOST_FILES = 1000
 
 
@@ -39,10 +42,10 @@ def inspect(
     """
     file = ResultsPaths(out).preflight
     before = read_preflight(file)
-    view.note("looking at the workload")
-    stamps = _stamps(spec)
-    setup = _setup(spec)
-    answer = _answer(Inspect(setup), ResultsPaths(out).requests, executor, interrupted)
+    stamps, setup = _stamps(spec), _setup(spec)
+    tried = sizes([size for size, _ in setup.optimizers])
+    view.note(f"looking at the workload: its data and model, and how it trains fastest at batch size {tried}")
+    answer = _answer(Inspect(setup), ResultsPaths(out), executor, view, interrupted)
     if answer is None:
         return None
     if isinstance(answer, Failed):
@@ -66,11 +69,16 @@ def inspect(
 
 
 def _answer(
-    request: Request, folder: Path, executor: Executor, interrupted: Callable[[], int]
+    request: Request, paths: ResultsPaths, executor: Executor, view: View, interrupted: Callable[[], int]
 ) -> Answer | None:
     """The answer to a request, as soon as there is a worker; None when interrupted."""
-    file, handle = write_request(folder.absolute(), request), None
+    file, handle = write_request(paths.requests.absolute(), request), None
+    began = spoke = time.monotonic()
     while not interrupted():
+        if (now := time.monotonic()) - spoke >= SILENT_SECONDS:
+            spoke = now
+            doing = "still looking" if handle else "waiting for a worker"
+            view.note(f"{doing}, {duration(now - began)}; what a worker prints is in {paths.workers_log}")
         if handle is None and executor.slots > 0:
             handle = executor.submit(file)
         if handle in executor.poll(POLL_SECONDS):
@@ -95,9 +103,9 @@ def earlier_facts(spec: Spec, out: Path) -> Preflight | None:
 
 
 def _setup(spec: Spec) -> Setup:
-    sizes = spec.candidates()
+    tried = spec.candidates()
     if spec.sweep.auto:
-        sizes = tuple(size for size in sizes if size in INSPECTED) or sizes
+        tried = tuple(size for size in tried if size in INSPECTED) or tried
     return Setup(
         use=spec.workload.use,
         settings=spec.workload.settings,
@@ -107,7 +115,7 @@ def _setup(spec: Spec) -> Setup:
         execution=spec.compute.execution,
         micro_batch=spec.compute.micro_batch,
         first_seed=spec.sweep.first_seed,
-        optimizers=tuple((size, spec.optimizer.at(size)) for size in sizes),
+        optimizers=tuple((size, spec.optimizer.at(size)) for size in tried),
         metric=spec.sweep.metric,
         validation_examples=spec.sweep.validation_examples,
     )

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
-from bscrit.crossing import crossing_of
+from bscrit.fit.points import measured_points
+from bscrit.fit.result import Point
 from bscrit.order import Cohort
 from bscrit.paths import ResultsPaths, TrialPaths
 from bscrit.position import Position
 from bscrit.record import Record
 from bscrit.results import Results
-
-
-class Best(NamedTuple):
-    """The best learning rate, and where a target is met at it."""
-
-    lr: float
-    steps: float
-    examples: float
+from bscrit.spec import Spec
 
 
 @dataclass(frozen=True)
@@ -32,7 +24,7 @@ class Row:
     Attributes:
         phase: "waiting", "search", "measure" or "done".
         lanes, step: of what trains now; 0 lanes where nothing does.
-        best: at the hardest target, measured or of the search so far; None while no run arrived.
+        point: at the hardest target, measured or of the search so far; None while no run arrived.
         examples: trained so far, all trials together.
     """
 
@@ -40,28 +32,56 @@ class Row:
     phase: str
     lanes: int
     step: int
-    best: Best | None
+    point: Point | None
     examples: float
 
 
-def rows(
-    batch_sizes: Iterable[int], target: float, seeds: int, cohorts: Iterable[Cohort], results: Results
-) -> list[Row]:
-    """One row for each of the batch sizes.
+class Progress:
+    """Rows of a sweep; a point is reckoned anew where the records of its batch size have changed."""
 
-    Args:
-        target: the hardest one.
-        seeds: finished runs that make a batch size "done".
-        cohorts: those that train now.
-    """
-    records: dict[int, list[Record]] = defaultdict(list)
-    for record in results.asked_for:
-        records[record.trial.batch_size].append(record)
-    running: dict[int, list[Cohort]] = defaultdict(list)
-    for cohort in cohorts:
-        running[cohort.batch_size].append(cohort)
-    paths = ResultsPaths(results.folder)
-    return [_row(size, target, seeds, running[size], records[size], paths) for size in batch_sizes]
+    def __init__(self, spec: Spec) -> None:
+        self._sweep = spec.sweep
+        self._points: dict[int, tuple[list[Record], Point | None]] = {}
+
+    def rows(self, cohorts: Sequence[Cohort], results: Results) -> list[Row]:
+        """One row for each batch size of the spec, or for those that were begun where the sweep chooses them.
+
+        Args:
+            cohorts: those that train now.
+        """
+        sizes = self._sweep.batch_sizes or {record.trial.batch_size for record in results.asked_for}
+        return [self._row(size, cohorts, results) for size in sorted(sizes)]
+
+    def _row(self, size: int, cohorts: Sequence[Cohort], results: Results) -> Row:
+        records = [record for record in results.asked_for if record.trial.batch_size == size]
+        here = [cohort for cohort in cohorts if cohort.batch_size == size]
+        names = [trial.name for cohort in here for trial in cohort.trials]
+        running = [ResultsPaths(results.folder).trial(name) for name in names]
+        running = [trial for trial in running if not trial.status.exists()]
+        positions = [last_position(trial.curve) for trial in running]
+        measured = sum(record.finished and record.role == "measure" for record in records)
+        waits = "done" if measured >= self._sweep.seeds else "waiting"
+        return Row(
+            batch_size=size,
+            phase=here[0].order.role if here else waits,
+            lanes=len(running),
+            step=max((position.steps for position in positions), default=0),
+            point=self._point(size, records),
+            examples=sum(record.examples for record in records) + sum(at.examples for at in positions),
+        )
+
+    def _point(self, size: int, records: list[Record]) -> Point | None:
+        before, point = self._points.get(size, ([], None))
+        if [id(record) for record in before] != [id(record) for record in records]:
+            point = point_of(records, self._sweep.targets[-1])
+            self._points[size] = records, point
+        return point
+
+
+def point_of(records: Sequence[Record], target: float) -> Point | None:
+    """The point of records of one batch size; None where no run met the target."""
+    points = [point for point in measured_points(records, target) if point.censored < point.runs]
+    return points[0] if points else None
 
 
 def seconds_left(table: Sequence[Row], elapsed: float) -> float | None:
@@ -70,28 +90,6 @@ def seconds_left(table: Sequence[Row], elapsed: float) -> float | None:
     if not done or elapsed <= 0:
         return None
     return elapsed / (len(done) + 0.5 * sum(row.lanes > 0 for row in table)) * (len(table) - len(done))
-
-
-def best(records: Sequence[Record], target: float) -> Best | None:
-    """The rate at which finished runs meet the target in fewest steps; None where none does.
-
-    Measured rates go first, and among them the one with most runs: where a seed was lost, a lower rate was
-    measured in its place.
-    """
-    for role in ("measure", "search"):
-        by_rate: dict[float, list[Record]] = defaultdict(list)
-        for record in records:
-            if record.role == role and record.finished and record.status != "diverged":
-                by_rate[record.trial.lr].append(record)
-        crossings = [
-            (-len(runs) if role == "measure" else 0, crossing.steps, lr, crossing.examples)
-            for lr, runs in by_rate.items()
-            if (crossing := crossing_of([run.curve for run in runs], target, confirmed=False)) is not None
-        ]
-        if crossings:
-            _, steps, lr, examples = min(crossings)
-            return Best(lr, steps, examples)
-    return None
 
 
 def failure(record: Record) -> str:
@@ -110,25 +108,3 @@ def last_position(path: Path) -> Position:
         return Position(steps, examples)
     except (OSError, ValueError, IndexError):
         return Position()
-
-
-def _row(
-    size: int,
-    target: float,
-    seeds: int,
-    cohorts: Sequence[Cohort],
-    records: Sequence[Record],
-    paths: ResultsPaths,
-) -> Row:
-    lanes, step = 0, 0
-    examples = sum(record.examples for record in records)
-    for cohort in cohorts:
-        trials = [paths.trial(trial.name) for trial in cohort.trials]
-        running = [trial for trial in trials if not trial.status.exists()]
-        lanes += len(running)
-        positions = [last_position(trial.curve) for trial in running]
-        step = max([step, *(position.steps for position in positions)])
-        examples += sum(position.examples for position in positions)
-    measured = sum(record.finished and record.role == "measure" for record in records)
-    phase = cohorts[0].order.role if cohorts else "done" if measured >= seeds else "waiting"
-    return Row(size, phase, lanes, step, best(records, target), examples)

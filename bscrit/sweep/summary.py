@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from math import inf, isfinite
 
 from bscrit.crossing import CONVENTION
+from bscrit.fit.points import measured_points
+from bscrit.fit.result import Point
 from bscrit.goal import LOSS, Goal
 from bscrit.order import Order
 from bscrit.record import Record
@@ -15,9 +17,9 @@ from bscrit.results import Results
 from bscrit.spec import Spec
 from bscrit.sweep.auto import active, choose
 from bscrit.sweep.drive import Outcome
-from bscrit.sweep.progress import best, failure
+from bscrit.sweep.progress import failure, point_of
 from bscrit.trial import Status
-from bscrit.words import compact, counted, duration, plural
+from bscrit.words import compact, counted, duration, number, plural
 
 MOSTLY = 0.5  # share of a run's updates above which it is noted that they were clipped
 STATUSES: tuple[Status, ...] = ("reached", "stopped", "exhausted", "diverged", "failed", "running")
@@ -88,9 +90,9 @@ def cost(spec: Spec, records: Sequence[Record]) -> tuple[float, float]:
             groups.setdefault((record.trial.batch_size, record.order.targets), []).append(record)
     winning = 0.0
     for (_, targets), runs in groups.items():
-        winner = best(runs, targets[-1])
-        if winner is not None and targets[-1] in spec.sweep.targets:
-            winning += winner.examples * sum(run.trial.lr == winner.lr for run in runs)
+        point = point_of(runs, targets[-1])
+        if point is not None and targets[-1] in spec.sweep.targets:
+            winning += point.examples * sum(run.trial.lr == point.lr for run in runs)
     return sum(record.examples for record in records), winning
 
 
@@ -118,7 +120,7 @@ def missing(results: Results) -> list[Missing]:
         sizes, lowest = [], inf
         for size in tried:
             records = [record for record in results.asked_for if record.trial.batch_size == size]
-            if best([record for record in records if record.role == "measure"], target) is None:
+            if point_of([record for record in records if record.role == "measure"], target) is None:
                 sizes.append(size)
                 losses = [record.curve.finite().loss for record in records]
                 lowest = min([lowest, *(float(loss.min()) for loss in losses if len(loss))])
@@ -133,15 +135,20 @@ def _spec(results: Results) -> Spec:
 
 
 def _table(spec: Spec, sizes: Sequence[int], records: Sequence[Record]) -> list[str]:
-    """One row a batch size, one column a target: steps at the rate that was measured."""
-    rows = [["batch size", "trials", *(f"steps to {target:g}" for target in spec.sweep.targets)]]
+    """One row a batch size, one column a target: the points that a fit takes."""
+    targets, trials = spec.sweep.targets, Counter(record.trial.batch_size for record in records)
+    columns = [{point.batch_size: point for point in measured_points(records, target)} for target in targets]
+    rows = [["batch size", "trials", *(f"steps to {target:g}" for target in targets)]]
     for size in sizes:
-        here = [record for record in records if record.trial.batch_size == size]
-        winners = [best(here, target) for target in spec.sweep.targets]
-        cells = [f"{winner.steps:.4g} at rate {winner.lr:.3g}" if winner else "-" for winner in winners]
-        rows.append([str(size), str(len(here)), *cells])
+        rows.append([str(size), str(trials[size]), *(_cell(column.get(size)) for column in columns)])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+
+
+def _cell(point: Point | None) -> str:
+    if point is None:
+        return "-"
+    return f"{'>' if point.censored else ''}{number(point.steps, 4)} at rate {point.lr:.3g}"
 
 
 def _clipped(records: Sequence[Record]) -> list[str]:

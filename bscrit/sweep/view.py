@@ -12,8 +12,8 @@ from bscrit.order import Cohort
 from bscrit.record import Record
 from bscrit.results import Results
 from bscrit.spec import Spec
-from bscrit.sweep.progress import Row, best, failure, rows, seconds_left
-from bscrit.words import compact, counted, duration
+from bscrit.sweep.progress import Progress, Row, failure, point_of, seconds_left
+from bscrit.words import compact, counted, duration, number
 
 LINE_SECONDS = 30.0
 LIVE_SECONDS = 0.5
@@ -47,7 +47,7 @@ class Plain:
     """One line when something begins or ends, and one every half minute in between."""
 
     def __init__(self, spec: Spec, stream: IO[str]) -> None:
-        self._spec, self._stream = spec, stream
+        self._progress, self._stream = Progress(spec), stream
         self._began = self._last_line = time.monotonic()
 
     def note(self, text: str) -> None:
@@ -62,7 +62,7 @@ class Plain:
     def update(self, cohorts: Sequence[Cohort], results: Results) -> None:
         if time.monotonic() - self._last_line < LINE_SECONDS:
             return
-        table = _table(self._spec, cohorts, results)
+        table = self._progress.rows(cohorts, results)
         training = [
             f"batch size {row.batch_size} {row.phase}: {row.lanes} lanes at step {row.step}"
             for row in table
@@ -85,7 +85,7 @@ class Live:
         from rich.console import Console
         from rich.live import Live as RichLive
 
-        self._spec = spec
+        self._progress, self._target = Progress(spec), spec.sweep.targets[-1]
         self._live = RichLive(console=Console(stderr=True), auto_refresh=False, transient=True)
         self._live.start()
         self._began = time.monotonic()
@@ -108,9 +108,9 @@ class Live:
         self._drawn = now
         from rich.table import Table
 
-        table = _table(self._spec, cohorts, results)
+        table = self._progress.rows(cohorts, results)
         drawing = Table(caption=_footer(table, now - self._began), caption_justify="left")
-        steps = f"steps to {self._spec.sweep.targets[-1]:g}"
+        steps = f"steps to {self._target:g}"
         for heading in ("batch size", "phase", "lanes", "step", "best rate", steps, "examples"):
             drawing.add_column(heading, justify="left" if heading == "phase" else "right")
         for row in table:
@@ -119,8 +119,8 @@ class Live:
                 row.phase,
                 str(row.lanes or ""),
                 str(row.step or ""),
-                f"{row.best.lr:.3g}" if row.best else "",
-                f"{row.best.steps:.4g}" if row.best else "",
+                f"{row.point.lr:.3g}" if row.point else "",
+                number(row.point.steps, 4) if row.point else "",
                 compact(row.examples) if row.examples else "",
                 style="bold" if row.lanes else "dim" if row.phase == "waiting" else "",
             )
@@ -128,13 +128,6 @@ class Live:
 
     def close(self) -> None:
         self._live.stop()
-
-
-def _table(spec: Spec, cohorts: Sequence[Cohort], results: Results) -> list[Row]:
-    sweep = spec.sweep
-    # Where the sweep chooses its batch sizes, those that were begun.
-    sizes = sweep.batch_sizes or sorted({record.trial.batch_size for record in results.asked_for})
-    return rows(sizes, sweep.targets[-1], sweep.seeds, cohorts, results)
 
 
 def _footer(table: Sequence[Row], elapsed: float) -> str:
@@ -161,6 +154,6 @@ def _ending(records: Sequence[Record], target: float) -> str:
     failed = next((record for record in records if record.status == "failed"), None)
     if failed is not None:
         return f"{listed}: {failure(failed)}"
-    winner = best(records, target)
-    arrived = f"; rate {winner.lr:.3g} needs {winner.steps:.4g} steps to {target:g}" if winner else ""
+    point = point_of(records, target)
+    arrived = f"; rate {point.lr:.3g} needs {number(point.steps, 4)} steps to {target:g}" if point else ""
     return f"{listed}{arrived}"

@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import signal
+import time
 
 import pytest
 from inprocess import InProcess, Silent, offer, on, small_spec
@@ -51,6 +52,40 @@ KILLED = Failed("worker", "the worker was killed by SIGKILL, likely for lack of 
 
 def folders_of(request):
     return [folder.name for folder in request.folders] if isinstance(request, Train) else []
+
+
+class Unhurried(InProcess):
+    """Its first worker takes a minute to come, and another one to answer, by the clock of the test."""
+
+    def __init__(self, clock):
+        super().__init__()
+        self.clock, self.polls = clock, 0
+
+    @property
+    def slots(self):
+        return 2 if self.polls > 3 else 0
+
+    @slots.setter
+    def slots(self, count):
+        assert count == 2
+
+    def poll(self, seconds):
+        self.polls += 1
+        self.clock[0] += 20.0 if self.polls < 7 else 0.0
+        return super().poll(seconds) if self.polls > 6 else []
+
+
+def test_a_look_that_takes_long_is_told_of_and_is_part_of_the_time(tmp_path, monkeypatch):
+    clock, view = [0.0], Silent()
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    offer(monkeypatch, tmp_path, mock=lambda _: Unhurried(clock))
+    outcome = drive(on(small_spec(), "mock"), tmp_path / "out", view)
+    assert outcome.seconds == 120.0
+    first, *others = view.notes[:7]
+    assert first.startswith("looking at the workload: its data and model, and how it trains fastest at batch")
+    log = f"what a worker prints is in {tmp_path}/out/workers.log"
+    assert others[0] == f"waiting for a worker, 20 s; {log}"
+    assert others[-1] == f"still looking, 2 min 0 s; {log}"
 
 
 def test_what_was_there_is_read_once(run, monkeypatch):

@@ -1,15 +1,18 @@
 """The closing summary: counts, cost, what is missing."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from simulated import FACTS, Quadratic, make_spec, sweep
 
+from bscrit.fit.source import fit
 from bscrit.results import Results
 from bscrit.sweep.drive import Outcome
-from bscrit.sweep.progress import best
+from bscrit.sweep.progress import point_of
 from bscrit.sweep.summary import cost, missing, summary
+from bscrit.words import number
 
 SPEC = make_spec(batch_sizes=[4, 64], targets=[0.5, 0.2], seeds=2, max_steps=2000)
 
@@ -34,9 +37,25 @@ def test_every_batch_size_has_its_row(records):
         here = [record for record in records if record.trial.batch_size == size]
         assert line.split()[:2] == [str(size), str(len(here))]
         for target in (0.5, 0.2):
-            rate, steps, _ = best(here, target)
-            assert f"{steps:.4g} at rate {rate:.3g}" in line
+            point = point_of(here, target)
+            assert f"{number(point.steps, 4)} at rate {point.lr:.3g}" in line
     assert "results/x" in lines[-1]
+
+
+def test_its_points_are_those_of_the_fit(records):
+    lines = told(records).splitlines()
+    for target, fitted in zip((0.5, 0.2), fit(of(records)).fits, strict=True):
+        assert fitted.target == target
+        for line, point in zip(lines[1:3], fitted.points, strict=True):
+            assert f"{number(point.steps, 4)} at rate {point.lr:.3g}" in line
+
+
+def test_a_point_that_some_runs_missed_is_a_bound(records):
+    """One of two measured runs ends before the target."""
+    long = [r for r in records if r.role == "measure" and r.trial.batch_size == 4]
+    lost = replace(long[0], status="exhausted", curve=long[0].curve.until(long[0].curve.steps[-1] / 2))
+    line = told([r if r is not long[0] else lost for r in records]).splitlines()[1]
+    assert re.search(r" >[\d.,]+ at rate", line), line
 
 
 def test_trials_are_counted_by_status_reused_and_new(records):
@@ -78,7 +97,7 @@ def test_the_cost_is_set_against_the_winning_runs(records):
     assert trained == sum(record.examples for record in records)
     measured = [r for r in records if r.role == "measure" and r.order.targets[-1] == 0.2]
     groups = [[r for r in measured if r.trial.batch_size == size] for size in (4, 64)]
-    assert winning >= sum(best(group, 0.2)[2] * 2 for group in groups)
+    assert winning >= sum(point_of(group, 0.2).examples * 2 for group in groups)
     assert 1 < trained / winning < 10
     assert f"= {trained / winning:.2f}" in told(records)
 

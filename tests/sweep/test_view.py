@@ -21,8 +21,9 @@ from bscrit.record import Record
 from bscrit.results import Results
 from bscrit.sweep import view as module
 from bscrit.sweep.plan import plan
-from bscrit.sweep.progress import best, last_position, rows, seconds_left
+from bscrit.sweep.progress import Progress, last_position, point_of, seconds_left
 from bscrit.sweep.view import Live, Plain, choose_view
+from bscrit.words import number
 
 SPEC = make_spec(batch_sizes=[4, 64], targets=[0.5, 0.2], seeds=2, max_steps=2000)
 
@@ -30,6 +31,10 @@ SPEC = make_spec(batch_sizes=[4, 64], targets=[0.5, 0.2], seeds=2, max_steps=200
 @pytest.fixture(scope="module")
 def records():
     return list(sweep(Quadratic(), SPEC).values())
+
+
+def rows(cohorts=(), records=(), folder=Path("none")):
+    return Progress(SPEC).rows(cohorts, of(records, folder))
 
 
 def of(records=(), folder=Path("none")):
@@ -57,8 +62,8 @@ def test_lines_say_what_begins_and_what_came_of_it(records):
         "a word",
         "batch size 4 search: 7 rates from 0.00156 to 6.4",
     ]
-    rate, steps, _ = best(ended, 0.2)
-    assert f"; rate {rate:.3g} needs {steps:.4g} steps to 0.2" in lines(stream)[2]
+    point = point_of(ended, 0.2)
+    assert f"; rate {point.lr:.3g} needs {number(point.steps, 4)} steps to 0.2" in lines(stream)[2]
 
 
 def test_a_failed_lane_is_told_with_its_rate_seed_and_log(tmp_path):
@@ -85,14 +90,14 @@ def test_a_line_in_between_every_half_minute(records, monkeypatch):
 
 def test_rows_tell_phases(records, tmp_path):
     cohort = plan(SPEC, FACTS, [])[0]
-    empty = rows([4, 64], 0.2, 2, [], of())
+    empty = rows()
     assert [row.phase for row in empty] == ["waiting", "waiting"]
-    begun = rows([4, 64], 0.2, 2, [cohort], of(folder=tmp_path))
+    begun = rows([cohort], folder=tmp_path)
     assert [(row.phase, row.lanes) for row in begun] == [("search", 7), ("waiting", 0)]
-    done = rows([4, 64], 0.2, 2, [], of(records))
+    done = rows(records=records)
     assert [row.phase for row in done] == ["done", "done"]
     assert sum(row.examples for row in done) == sum(record.examples for record in records)
-    assert done[0].best == best([r for r in records if r.trial.batch_size == 4], 0.2)
+    assert done[0].point == point_of([r for r in records if r.trial.batch_size == 4], 0.2)
 
 
 def test_the_position_of_a_running_lane_is_read_from_the_end_of_its_curve(tmp_path):
@@ -106,10 +111,10 @@ def test_the_position_of_a_running_lane_is_read_from_the_end_of_its_curve(tmp_pa
     assert last_position(tmp_path / "missing.csv") == Position()
     (tmp_path / "short.csv").write_text("step\n")
     assert last_position(tmp_path / "short.csv") == Position()
-    (row, _) = rows([4, 64], 0.2, 2, [cohort], of(folder=tmp_path))
+    (row, _) = rows([cohort], folder=tmp_path)
     assert (row.step, row.examples) == (9, 64)
     ResultsPaths(tmp_path).trial(cohort.trials[1].name).status.write_text("{}")
-    (row, _) = rows([4, 64], 0.2, 2, [cohort], of(folder=tmp_path))
+    (row, _) = rows([cohort], folder=tmp_path)
     assert (row.step, row.lanes) == (7, 6)
 
 
@@ -120,13 +125,12 @@ def test_of_measured_rates_the_one_with_most_runs_counts(records):
     fast = replace(two[0].curve, steps=two[0].curve.steps / 3)
     lucky = replace(two[0], trial=replace(two[0].trial, lr=1.23), curve=fast)
     assert len(two) == 2
-    assert best([lucky], 0.2)[1] < best(two, 0.2)[1]
-    assert best([*two, lucky], 0.2) == best(two, 0.2)
+    assert point_of([lucky], 0.2).steps < point_of(two, 0.2).steps
+    assert point_of([*two, lucky], 0.2).steps == point_of(two, 0.2).steps
 
 
 def test_time_left():
-    done = rows([4, 64], 0.2, 2, [], of())
-    assert seconds_left(done, 10) is None
+    assert seconds_left(rows(), 10) is None
 
 
 def drained(terminal):
