@@ -80,13 +80,13 @@ def workload_problem(use: str, folder: Path) -> tuple[str, str] | None:
         beside = sorted(path.stem for path in folder.glob("*.py"))
         remedy = nearest(module, beside) if beside else f"put {module.split('.')[-1]}.py beside the spec"
         return f"names a module {module!r} that is neither beside the spec nor installed", remedy
-    if own is None and name not in _classes(file):
+    bound, whole = _names_in(file)
+    classes = [item for item, is_class in bound.items() if is_class]
+    if own is None and name not in classes:
         what = f"names {name!r} of {module!r}, which is not beside the spec and defines no such class"
         return what, "put a module with the workload's class beside the spec"
-    bound = _top_level_names(file)
-    if bound and name not in bound:
-        classes = [item for item, is_class in bound.items() if is_class] or list(bound)
-        return f"names a class {name!r} that {file.name} does not define", nearest(name, classes)
+    if whole and bound and name not in bound:
+        return f"names a class {name!r} that {file.name} does not define", nearest(name, classes or bound)
     return None
 
 
@@ -101,36 +101,23 @@ def find_module(module: str, path: Sequence[str] | None) -> Path | None:
     return Path(spec.origin) if spec is not None and spec.origin else None
 
 
-def _classes(file: Path) -> set[str]:
-    """Names of the classes that a source file defines at its top level."""
+def _names_in(file: Path) -> tuple[dict[str, bool], bool]:
+    """Names that a source file binds, True for classes, and whether reading alone can tell them all."""
     try:
         body = ast.parse(file.read_bytes()).body if file.suffix == ".py" else []
     except (OSError, SyntaxError, ValueError):
-        return set()
-    return {node.name for node in body if isinstance(node, ast.ClassDef)}
-
-
-def _top_level_names(file: Path) -> dict[str, bool]:
-    """Names that a source file binds, True for classes; empty where reading alone cannot tell."""
-    if file.suffix != ".py":
-        return {}
-    try:
-        body = ast.parse(file.read_bytes()).body
-    except (OSError, SyntaxError, ValueError):
-        return {}
-    names: dict[str, bool] = {}
+        return {}, False
+    names, whole = dict[str, bool](), True
     for node in body:
         match node:
             case ast.ClassDef(name=name):
                 names[name] = True
-            case ast.FunctionDef(name=name):
-                names[name] = False
-            case ast.Assign(targets=[ast.Name(id=name)]):
+            case ast.FunctionDef(name=name) | ast.Assign(targets=[ast.Name(id=name)]):
                 names[name] = False
             case ast.ImportFrom(names=aliases) | ast.Import(names=aliases):
                 names |= {alias.asname or alias.name: False for alias in aliases}
             case ast.Expr(value=ast.Constant()):
                 continue
             case _:
-                return {}
-    return {} if "*" in names else names
+                whole = False
+    return names, whole and "*" not in names

@@ -172,11 +172,7 @@ def write_request(folder: Path, request: Request) -> Path:
 
 
 def read_request(file: Path) -> Request:
-    """
-    Raises:
-        FileNotFoundError: it was taken.
-        UserError: another version wrote it.
-    """
+    """The request of a file; FileNotFoundError where it was taken, UserError where another version wrote it."""
     return _parsed(_REQUEST, file)
 
 

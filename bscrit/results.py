@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from bscrit.errors import UserError
 from bscrit.files import readable
@@ -45,6 +45,19 @@ class Results:
     def _of(self, spec_has: Callable[[Trial, str], bool]) -> tuple[Record, ...]:
         fingerprint = self.preflight.fingerprint
         return tuple(record for record in self.records if spec_has(record.trial, fingerprint))
+
+
+class HasResults(Protocol):
+    """Whatever carries results, as `bscrit.sweep` returns them."""
+
+    @property
+    def results(self) -> Results: ...
+
+
+def carried(source: Any) -> Any:
+    """The results that a source carries; any other source as it is."""
+    results = getattr(source, "results", None)
+    return results if isinstance(results, Results) else source
 
 
 def is_folder(source: Any) -> bool:

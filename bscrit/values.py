@@ -161,7 +161,7 @@ def _finite(value: Any, wanted: str = "a number") -> float:
         refuse(f"must be {wanted}, not {kind(value)}", "write it without quotes or units, as in 3 or 1e-4")
     if not math.isfinite(number):
         refuse("must be finite", "write a number, as in 3 or 1e-4")
-    return number
+    return number + 0.0  # a negative zero is zero
 
 
 def kind(value: Any) -> str:

@@ -36,10 +36,10 @@ class Mine(bscrit.Workload):
 
 indices: Tensor = bscrit.ExampleStream(60, seed=0).batch(0, 4)
 swept = sweep("mine.toml", settings={"sweep.seeds": 5})
-report: bscrit.Report = fit(swept.folder, targets=[0.5])
+report: bscrit.Report = fit(swept, targets=[0.5])
 value: float | None = report.fits[0].b_crit.value
 wrong: str = report.fits[0].b_crit.value  # type: ignore[assignment]
-for path in plot(swept.folder, formats=["svg"]):
+for path in plot(report, formats=["svg"]):
     print(path.name, swept.missing[0].target + 1, swept.records[0].trial.lr + 1)
 plot(swept.folder, format="svg")  # type: ignore[call-arg]
 fit(3)  # type: ignore[arg-type]
@@ -135,7 +135,7 @@ def test_a_mapping_is_swept_and_its_results_are_fitted_and_drawn(tmp_path, capfd
         "noise": {"source": "none"},
         "compute": {"lanes": "loop", "workers": 1, "device": "cpu"},
     }
-    with pytest.raises(bscrit.UserError, match=r"sweep.seeds"):
+    with pytest.raises(bscrit.UserError, match=r"^settings sweep.seeds=-1: is out of range"):
         bscrit.sweep(spec, out=tmp_path / "mine", settings={"sweep.seeds": -1})
     swept = bscrit.sweep(spec, out=tmp_path / "mine", settings={"sweep.seeds": 1, "optimizer.momentum": 0.5})
     assert swept.folder == tmp_path / "mine"
@@ -145,12 +145,17 @@ def test_a_mapping_is_swept_and_its_results_are_fitted_and_drawn(tmp_path, capfd
     measured = [record.trial for record in swept.records if record.role == "measure"]
     assert sorted(trial.batch_size for trial in measured) == [4, 32]
     assert {trial.optimizer["momentum"] for trial in measured} == {0.5}
-    report = bscrit.fit(swept.folder)
+    report = bscrit.fit(swept)
+    assert report == bscrit.fit(swept.folder)
     assert isinstance(report, Report)
     assert [point.batch_size for point in report.fits[0].points] == [4, 32]
-    paths = bscrit.plot(swept.folder, formats=["svg"], figures=["curves"])
-    assert paths == [tmp_path / "mine" / "figures" / "curves.svg"]
-    assert paths[0].exists()
+    for source in (swept, report, swept.folder):
+        (path,) = bscrit.plot(source, formats=["svg"], figures=["curves"])
+        assert path == tmp_path / "mine" / "figures" / "curves.svg"
+        assert path.exists()
+        path.unlink()
+    with pytest.raises(bscrit.UserError, match=r"bscrit.plot\(unit=\): goes with a source"):
+        bscrit.plot(report, unit="image")
     assert capfd.readouterr().out == "", "stdout is the caller's"
 
 

@@ -17,7 +17,7 @@ from bscrit.fit.noise.compare import with_noise
 from bscrit.fit.noise.meter import is_noise, read_meters, report_of, with_meters
 from bscrit.fit.report import Report
 from bscrit.fit.runs import sweep_runs
-from bscrit.results import Results, is_folder, is_results, read_results
+from bscrit.results import HasResults, Results, carried, is_folder, is_results, read_results
 from bscrit.tables.options import as_targets, as_unit
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def fit(
-    source: Path | str | Results | pd.DataFrame | Sequence[Path | str | Results],
+    source: Path | str | Results | HasResults | pd.DataFrame | Sequence[Path | str | Results | HasResults],
     *,
     targets: Sequence[float] | None = None,
     columns: Mapping[str, str] | None = None,
@@ -37,8 +37,8 @@ def fit(
     """Fit S = s_min (1 + b_crit/B) to every group and target of a source.
 
     Args:
-        source: a results folder, `Results`, a table of crossings or curves (CSV, TSV, JSON lines, JSON, Parquet),
-            several files of one export, "-" for standard input, or a data frame. Several results folders stand side
+        source: a results folder, what `bscrit.sweep` returned, a table of crossings or curves (CSV, TSV, JSON lines,
+            JSON, Parquet), several files of one export, "-" for standard input, or a data frame. Several results folders stand side
             by side, told apart by a group "source". A noise.csv alone has no B_crit: its report holds noise scales.
         targets: losses to fit; those of the sweep, or all in a table of crossings, when left out.
         columns: role -> column, such as {"steps": "iter"}, for names that are not recognised.
@@ -56,7 +56,7 @@ def fit(
             folders that count in different units; options on columns where there are none.
     """
     unit, targets = as_unit(unit), as_targets(targets)
-    sources = list(source) if isinstance(source, list | tuple) else [source]
+    sources = [carried(one) for one in (source if isinstance(source, list | tuple) else [source])]
     meters = [noise] if isinstance(noise, str | Path) else list(noise)
     _refuse_twice(sources)
     _refuse_twice(meters)

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from bscrit.errors import UserError
+from bscrit.fit.report import Report
 from bscrit.fit.source import fit
 from bscrit.paths import ResultsPaths
 from bscrit.plot.draw import draw
-from bscrit.results import Results, is_folder
+from bscrit.results import HasResults, Results, carried, is_folder
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +31,7 @@ def run(source: str, out: Path | None, formats: Sequence[str], figures: Sequence
 
 
 def plot(
-    source: Path | str | Results | pd.DataFrame,
+    source: Path | str | Results | HasResults | Report | pd.DataFrame,
     *,
     out: Path | str | None = None,
     formats: Sequence[str] = ("png",),
@@ -47,19 +48,24 @@ def plot(
     bscrit.plot("runs.csv", out="figures", formats=["svg", "pdf"], figures=["frontier"])
 
     Args:
-        source: a results folder, `Results`, a table, or a data frame.
+        source: a results folder, what `bscrit.sweep` or `bscrit.fit` returned, a table, or a data frame.
         out: folder of the figures; by default SOURCE/figures, of runs.csv runs-figures beside it, else figures here.
         formats: of "png", "svg", "pdf".
         figures: names out of `bscrit.plot.draw.FIGURES`, such as "frontier"; by default those that the source
             supports. A reason why one is left out is logged.
-        targets, columns, by, direction, unit: as of `bscrit.fit`.
+        targets, columns, by, direction, unit: as of `bscrit.fit`; a report has them already.
 
     Raises:
         UserError: the source cannot be understood, or supports none of these figures.
     """
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it warns of glyphs that a font lacks
     logging.getLogger("fontTools").setLevel(logging.WARNING)
-    report = fit(source, targets=targets, columns=columns, by=by, direction=direction, unit=unit)
+    reading = {"targets": targets, "columns": columns, "by": by, "direction": direction, "unit": unit}
+    if isinstance(source, Report):
+        _refuse(reading)
+        report, source = source, source.source
+    else:
+        report = fit(source, **reading)  # type: ignore[arg-type]
     if report.runs is None and not figures:
         figures = FROM_TABLES
         logger.info("a table gives the figures frontier and steps; others need a sweep's results")
@@ -69,8 +75,17 @@ def plot(
     return paths
 
 
-def _default_out(source: Path | str | Results | pd.DataFrame) -> Path:
+def _refuse(reading: Mapping[str, Any]) -> None:
+    for name, value in reading.items():
+        if value is not None and value != ():
+            raise UserError(
+                f"bscrit.plot({name}=)", "goes with a source that is fitted here", "give it to bscrit.fit"
+            )
+
+
+def _default_out(source: Any) -> Path:
     """A results folder's own figures; those of a table lie beside it, those of a stream or a frame here."""
+    source = carried(source)
     if isinstance(source, Results):
         return ResultsPaths(source.folder).figures
     path = Path(source) if isinstance(source, str | Path) else Path("-")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,8 @@ from bscrit.values import MOST
 __all__ = ["Spec", "check", "json_schema", "parse_spec", "read_spec"]
 
 
-def read_spec(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Spec:
-    """Read a TOML file, set each "table.key=value" over it, and check it whole.
+def read_spec(path: str | os.PathLike[str], overrides: Sequence[str] = (), option: str = "--set") -> Spec:
+    """Read a TOML file, set each "table.key=value" over it, and check it whole; errors name the option that set them.
 
     Raises:
         UserErrors: everything that is wrong with the file and the overrides.
@@ -38,7 +39,7 @@ def read_spec(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Sp
         source = read_source(path)
     except UserError as error:
         raise UserErrors([error]) from None
-    source, errors = with_overrides(source, overrides)
+    source, errors = with_overrides(replace(source, option=option), overrides)
     return _checked(source, path.stem, path.absolute().parent, errors)
 
 
@@ -52,10 +53,14 @@ def restore_spec(path: Path) -> Spec:
 
 
 def parse_spec(
-    data: Mapping[str, Any], name: str = "spec", folder: Path = Path(), overrides: Sequence[str] = ()
+    data: Mapping[str, Any],
+    name: str = "spec",
+    folder: Path = Path(),
+    overrides: Sequence[str] = (),
+    option: str = "--set",
 ) -> Spec:
     """The same for tables that were read elsewhere; errors call their file NAME.toml."""
-    source, errors = with_overrides(Source(f"{name}.toml", data), overrides)
+    source, errors = with_overrides(Source(f"{name}.toml", data, option=option), overrides)
     return _checked(source, name, folder, errors)
 
 

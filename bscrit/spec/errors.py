@@ -21,16 +21,18 @@ Place = tuple[str, str | None]
 
 @dataclass(frozen=True)
 class Source:
-    """Where a spec's values came from: a file, and what the command line set over it.
+    """Where a spec's values came from: a file, and what the command line or a caller set over it.
 
     Attributes:
-        dropped: a sentence on each key of the file without meaning for a choice that the command line made.
+        dropped: a sentence on each key of the file without meaning for a choice that was set over it.
+        option: how the caller sets values over it.
     """
 
     file: str
     data: Mapping[str, Any] = field(default_factory=dict)
     overridden: frozenset[Place] = frozenset()
     dropped: tuple[str, ...] = ()
+    option: str = "--set"
 
     def where(self, table: str, key: str | None = None) -> str:
         """The place of a value as errors name it, the value included.
@@ -43,7 +45,7 @@ class Source:
         keys = self.data.get(table)
         value = [_toml(keys[key])] if isinstance(keys, Mapping) and key in keys else []
         if (table, key) in self.overridden:
-            return "=".join([f"--set {table}.{key}", *value])
+            return "=".join([f"{self.option} {table}.{key}", *value])
         return " = ".join([f"{self.file} [{table}] {_name(key)}", *value])
 
     def to_toml(self) -> str:

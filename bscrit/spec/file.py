@@ -6,6 +6,7 @@ import copy
 import re
 import tomllib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,18 +48,19 @@ def with_overrides(source: Source, overrides: Sequence[str]) -> tuple[Source, li
     places: set[Place] = set()
     errors = []
     for override in overrides:
+        where = f"{source.option} {override}"
         name, equals, text = override.partition("=")
         table, _, key = (part.strip() for part in name.partition("."))
         if not equals or not table or not re.fullmatch(r"[A-Za-z0-9_-]+", key):
-            form = "write --set table.key=value, for example --set sweep.seeds=5"
-            errors.append(UserError(f"--set {override}", "is not of the form table.key=value", form))
+            example = "--set sweep.seeds=5" if source.option == "--set" else '{"sweep.seeds": 5}'
+            errors.append(UserError(where, "is not of the form table.key=value", f"for example {example}"))
         elif table not in TABLES:
-            errors.append(UserError(f"--set {override}", f"{table!r} is not a table", nearest(table, TABLES)))
+            errors.append(UserError(where, f"{table!r} is not a table", nearest(table, TABLES)))
         elif isinstance(data.setdefault(table, {}), dict):
             data[table][key] = _value(text.strip())
             places.add((table, key))
     dropped = tuple(_drop(data, places, source))
-    return Source(source.file, data, source.overridden | places, dropped), errors
+    return replace(source, data=data, overridden=frozenset(places), dropped=dropped), errors
 
 
 def _drop(data: dict[str, Any], chosen: set[Place], source: Source) -> Iterator[str]:

@@ -69,7 +69,7 @@ def sweep(
     """Train at every batch size to the targets, the learning rate tuned at each; progress goes to stderr.
 
     swept = bscrit.sweep("sweeps/digits.toml", settings={"sweep.seeds": 5})
-    report = bscrit.fit(swept.folder)
+    report = bscrit.fit(swept)
 
     Interrupted and called again, it goes on where it was and repeats no finished trial.
 
@@ -88,13 +88,13 @@ def sweep(
         for key, value in (settings or {}).items()
     ]
     if not isinstance(spec, Mapping):
-        read = read_spec(spec, overrides)
+        read = read_spec(spec, overrides, "settings")
         folder = Path(out or default_folder(read))
     elif out is None:
         raise UserError("bscrit.sweep", "a mapping has no name for its results", 'pass out="results/NAME"')
     else:
         folder = Path(out)
-        read = parse_spec(spec, folder.name, overrides=overrides)
+        read = parse_spec(spec, folder.name, overrides=overrides, option="settings")
     swept = run(read, folder, "bscrit.sweep")
     if swept.interrupted == signal.SIGINT:
         raise KeyboardInterrupt

@@ -22,7 +22,7 @@ import numpy as np
 
 from bscrit.errors import UserError
 from bscrit.tables.columns import find
-from bscrit.tables.names import ROLES, tidy, words
+from bscrit.tables.names import ALIASES, ROLES, tidy
 from bscrit.tables.numerals import parse_number
 from bscrit.tables.row_fields import labels
 from bscrit.tables.sheet import Sheet
@@ -88,8 +88,7 @@ def _from_keys(sheet: Sheet, asked: Mapping[str, str]) -> Sheet:
     if key is None or value is None or sheet.frame[key].dtype.kind in "iufb":
         return sheet
     keys = labels(sheet, key)
-    settings = words(" ".join(tier for role, tiers in ROLES.items() if role != "steps" for tier in tiers))
-    is_setting = np.array([tidy(word) in settings for word in keys])
+    is_setting = np.array([ALIASES.get(tidy(word), "steps") != "steps" for word in keys])
     same = [c for c in sheet.frame.columns if c not in (key, value) and tidy(c) not in _TIMES]
     if is_setting.all() or not same:
         return sheet
@@ -138,7 +137,7 @@ def _charted(columns: Sequence[str]) -> dict[tuple[str, str], str]:
     exported = {}
     for column in columns:
         match = re.fullmatch(r"(?:Group: )?(.+) - (.+?)(__MIN|__MAX)?", column)
-        if match and not match[3] and not any(tidy(match[2]) in tier.split() for tier in ROLES["steps"]):
+        if match and not match[3] and ALIASES.get(tidy(match[2])) != "steps":
             exported[match[1], match[2]] = column
     if exported:
         return exported
@@ -156,7 +155,7 @@ def _from_names(sheet: Sheet, asked: Mapping[str, str]) -> Sheet:
     if run is None and has_size:
         return sheet
     names = pd.Series(labels(sheet, run) if run else _file_name(sheet.name), sheet.frame.index, dtype=object)
-    settings = pd.DataFrame({name: pd.Series(settings_in(name), dtype=object) for name in names.unique()}).T
+    settings = pd.DataFrame(list(map(settings_in, names.unique())), index=names.unique())
     untold = settings.index[settings["batch_size"].isna()] if "batch_size" in settings else settings.index
     if len(untold) and (has_size or len(untold) == len(settings)):
         return sheet
@@ -170,7 +169,7 @@ def _from_names(sheet: Sheet, asked: Mapping[str, str]) -> Sheet:
     ]
     if "series" in added and settings["series"].nunique() == 1:
         added.remove("series")
-    frame = sheet.frame.assign(**{role: names.map(settings[role]).infer_objects() for role in added})
+    frame = sheet.frame.assign(**{role: names.map(settings[role]) for role in added})
     if run is None:
         frame["run"] = names
     return sheet.reshaped(frame, f"{', '.join(added)} from the names of runs") if added else sheet

@@ -53,6 +53,8 @@ def only(errors):
         ("sweep", "max_total_examples = 0", "is out of range", "at least 1"),
         ("sweep", "targets = []", "is empty", "at least one target"),
         ("sweep", "targets = [0.1, 0.5]", "rises from 0.1 to 0.5", "[0.5, 0.1]"),
+        ("sweep", "targets = [-0.0, 0.0]", "holds 0 twice", "last: [0]"),
+        ("compute", 'executor = "locl"', "is not an executor that is known", "did you mean 'local'?"),
         ("sweep", "targets = [0.5, 0.5]", "holds 0.5 twice", "once"),
         ("sweep", "targets = [inf]", "item 1, inf, must be finite", "1e-4"),
         ("sweep", 'targets = ["nan"]', 'item 1, "nan", must be finite', "1e-4"),
