@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import ceil
 from typing import Any
 
@@ -59,11 +60,6 @@ class Examples:
         """The way that was taken last: layers, leaves or single."""
         return self._plan.way
 
-    @property
-    def reason(self) -> str:
-        """Why no faster way was taken; empty for the fastest."""
-        return self._plan.reason
-
     def add(
         self, sums: Sums, parameters: Tensors, buffers: Tensors, batch: Any, chunk: int | None = None
     ) -> None:
@@ -92,9 +88,9 @@ class Examples:
     def _run(self, inputs: LaneInputs, whole: bool) -> ExampleGradients:
         try:
             gradients = self._passes.run(self._plan, inputs, whole)
-        except UnrecordedUse as unseen:
+        except UnrecordedUse:
             # The model took a turn that it did not take in the check.
-            self._plan = self._plans[inputs.shape[0] > 1] = PassPlan("single", str(unseen))
+            self._plan = self._plans[inputs.shape[0] > 1] = PassPlan("single")
             gradients = self._passes.run(self._plan, inputs, whole)
         self._example_bytes = max(self._example_bytes, gradients.example_bytes)
         return gradients
@@ -112,8 +108,10 @@ class Examples:
         lanes, count = inputs.shape
         some = inputs.of_lanes(0, min(lanes, _CHECKED_LANES)).of_examples(0, min(count, _CHECKED_EXAMPLES))
         truth = self._truth(some)
-        plan = self._fitting(truth) if truth.is_finite else PassPlan("single", "gradients are not finite")
-        if truth.is_finite and count > 1:
+        if not truth.is_finite:
+            return PassPlan("single")
+        plan = self._fitting(truth)
+        if count > 1:
             self._plans[lanes > 1] = plan
         return plan
 
@@ -135,71 +133,58 @@ class Examples:
         try:
             gradients = self._passes.run(PassPlan("single"), inputs, whole=True).gradients
         except Exception as error:
-            raise UserError(
-                _SOURCE,
-                f"the model takes batches, but no batch of one example: {_first_line(error)}",
-                _REMEDY,
-            ) from error
+            text = [*str(error).strip().splitlines(), ""][0]
+            what = f"the model takes batches, but no batch of one example: {type(error).__name__}: {text}"
+            raise UserError(_SOURCE, what, _REMEDY) from error
         truth = _Truth(inputs, [gradient.double() for gradient in gradients])
         if truth.is_finite and truth.wrong_totals(totals):
-            raise UserError(
-                _SOURCE,
+            what = (
                 "the gradients of single examples don't add up to that of the batch: the loss of an example "
-                "depends on the other examples, as with batch normalisation, or on chance",
-                _REMEDY,
+                "depends on the other examples, as with batch normalisation, or on chance"
             )
+            raise UserError(_SOURCE, what, _REMEDY)
         return truth
 
     def _fitting(self, truth: _Truth) -> PassPlan:
-        """The first plan that gives the truth."""
-        shared = self._passes.shared(truth.inputs)
-        reasons: list[str] = []
-        for together in (True, False) if truth.inputs.shape[0] > 1 else (True,):
-            plan = PassPlan("layers", "; ".join(reasons), together, shared=shared)
-            fault = self._fault(plan, truth)
-            if fault is None:
-                return plan
-            reasons.append(f"layers{'' if together else ' lane by lane'}: {fault.reason}")
-            plan, fault = self._with_leaves(together, fault.names if fault.unseen else frozenset(), truth)
-            if fault is None:
-                return replace(plan, reason="; ".join(reasons))
-            reasons.append(f"leaves{'' if together else ' lane by lane'}: {fault.reason}")
-        return PassPlan("single", "; ".join(reasons))
-
-    def _with_leaves(
-        self, together: bool, leaves: frozenset[str], truth: _Truth
-    ) -> tuple[PassPlan, _Fault | None]:
-        """The plan with the fewest leaves that gives the truth, from these leaves on."""
+        """The first plan that gives the truth; of those with leaves the one with the fewest."""
         everything = frozenset(truth.inputs.parameters)
-        while True:
-            plan = PassPlan("leaves", "", together, leaves)
-            fault = self._fault(plan, truth)
-            if fault is None or leaves == everything:
-                return plan, fault
-            leaves = everything if fault.names <= leaves else leaves | fault.names
+        shared = self._passes.shared(truth.inputs)
+        for together in (True, False) if truth.inputs.shape[0] > 1 else (True,):
+            plan = PassPlan("layers", together, shared=shared)
+            while wrong := self._wrong(plan, truth):
+                if plan.leaves == everything:
+                    break
+                leaves = plan.leaves | wrong.names
+                if plan.way == "layers" and not wrong.unseen:
+                    leaves = frozenset()  # examples one by one may be right already
+                elif leaves == plan.leaves:
+                    leaves = everything
+                plan = PassPlan("leaves", together, leaves)
+            else:
+                return plan
+        return PassPlan("single")
 
-    def _fault(self, plan: PassPlan, truth: _Truth) -> _Fault | None:
-        """Where the plan does not give the truth."""
+    def _wrong(self, plan: PassPlan, truth: _Truth) -> _Wrong | None:
+        """The parameters whose gradients the plan does not give."""
         try:
             gradients = self._passes.run(plan, truth.inputs)
         except UnrecordedUse as unseen:
-            return _Fault(unseen.names, str(unseen), unseen=True)
-        except Exception as error:
+            return _Wrong(unseen.names, unseen=True)
+        except Exception:
             # Whatever a model does that this way can't do, another one may.
-            return _Fault(frozenset(truth.inputs.parameters), _first_line(error))
+            return _Wrong(frozenset(truth.inputs.parameters))
         names = truth.wrong_squares(gradients.squares) | truth.wrong_totals(gradients.totals)
         self._example_bytes = max(self._example_bytes, gradients.example_bytes)
-        return _Fault(names, f"other gradients of {', '.join(sorted(names))}") if names else None
+        return _Wrong(names) if names else None
 
 
 @dataclass(frozen=True)
-class _Fault:
+class _Wrong:
     names: frozenset[str]
-    reason: str
     unseen: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Truth:
     """Gradients of single passes, [K, n, ...] in float64 per parameter."""
 
@@ -210,24 +195,26 @@ class _Truth:
     def is_finite(self) -> bool:
         return all(bool(gradient.isfinite().all()) for gradient in self.gradients)
 
+    @cached_property
+    def squares(self) -> Tensor:
+        """(parameters, K, n)"""
+        flat = [gradient.reshape(*gradient.shape[:2], -1) for gradient in self.gradients]
+        return torch.stack([gradient.square().sum(2) for gradient in flat])
+
     def wrong_squares(self, squares: Sequence[Tensor]) -> frozenset[str]:
         """Parameters whose squares, (K, n), are others."""
-        true = self._squares()
-        distances = [(gradients - square).abs() for gradients, square in zip(squares, true, strict=True)]
-        return self._beyond(distances, true)
+        return self._beyond((torch.stack(list(squares)) - self.squares).abs(), self.squares)
 
     def wrong_totals(self, totals: Sequence[Tensor]) -> frozenset[str]:
         """Parameters whose sums over examples, [K, ...], are others."""
-        pairs = zip(totals, self.gradients, strict=True)
-        distances = [
-            (gradients - true.sum(1)).reshape(len(gradients), -1).square().sum(1) for gradients, true in pairs
-        ]
-        return self._beyond(distances, [square.sum(1) for square in self._squares()])
+        errors = [total - true.sum(1) for total, true in zip(totals, self.gradients, strict=True)]
+        distances = [error.reshape(len(error), -1).square().sum(1) for error in errors]
+        return self._beyond(torch.stack(distances), self.squares.sum(2))
 
-    def _beyond(self, distances: Sequence[Tensor], squares: Sequence[Tensor]) -> frozenset[str]:
+    def _beyond(self, distances: Tensor, squares: Tensor) -> frozenset[str]:
         """Parameters with a distance beyond what rounding makes of such squares."""
         # Where gradients cancel, such as those of a bias before a norm, only the rounding of others is left.
-        of_all = torch.stack(list(squares)).sum(0)
+        of_all = squares.sum(0)
         wrong = set()
         for (name, tensor), distance, square in zip(
             self.inputs.parameters.items(), distances, squares, strict=True
@@ -237,9 +224,6 @@ class _Truth:
             if not bool((distance <= tolerance * square + max(1e-10, eps**2) * of_all).all()):
                 wrong.add(name)
         return frozenset(wrong)
-
-    def _squares(self) -> list[Tensor]:
-        return [gradient.reshape(*gradient.shape[:2], -1).square().sum(2) for gradient in self.gradients]
 
 
 def _put(sums: Sums, gradients: ExampleGradients, whole: bool) -> None:
@@ -258,21 +242,12 @@ def _drawing_nothing(parameters: Tensors) -> Iterator[None]:
         UserError: numbers were drawn.
     """
     with random_states_kept([next(iter(parameters.values())).device]) as drawn:
-        error: Exception | None = None
         try:
             yield
-        except Exception as raised:
-            error = raised
-        if drawn():
-            what = "can't be used with a model that draws random numbers in training, as for dropout"
-            raise UserError(_SOURCE, what, _REMEDY) from error
-        if error is not None:
-            raise error
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+        finally:
+            if drawn():
+                what = "can't be used with a model that draws random numbers in training, as for dropout"
+                raise UserError(_SOURCE, what, _REMEDY)
 
 
 _CHECKED_LANES = 2

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bscrit.curve import Floats
 from bscrit.frozen_noise import FrozenNoise
 from bscrit.measure.metrics import Metric
 from bscrit.measure.sums import Sample, Sums
@@ -53,38 +52,31 @@ def measure_frozen(
             blocks[place].merge(batch)
             for name, samples in alone.items():
                 samples[place] += batch.samples([name])[name]
-        measured = [
-            _own(at, name, blocks, alone[name]) if name in alone else _multiplied(at, name, metric, blocks)
-            for name, metric in metrics.items()
-        ]
+        measured = [_measured(at, name, metrics[name], blocks, alone.get(name)) for name in metrics]
         if all(one.scale().ln_half_width <= precision for one in measured):
             break
     return measured
 
 
-def _multiplied(at: tuple[float, float, float], name: str, metric: Metric, blocks: list[Sums]) -> FrozenNoise:
-    samples = np.array([block.samples([name])[name][0] for block in blocks])
-    means = [block.mean() for block in blocks]
-    total = [torch.stack(tensors).sum(0) for tensors in zip(*means, strict=True)]
-    dots = [_product(metric, mean, total) - sample[3] for mean, sample in zip(means, samples, strict=True)]
-    sizes = [block.examples for block in blocks]
-    return _frozen(at, name, sizes, samples, np.array(dots))
-
-
-def _own(
-    at: tuple[float, float, float], name: str, blocks: list[Sums], samples: list[list[Sample]]
+def _measured(
+    at: tuple[float, float, float],
+    name: str,
+    metric: Metric,
+    blocks: list[Sums],
+    alone: list[list[Sample]] | None,
 ) -> FrozenNoise:
-    means = np.array(samples).mean(axis=1)
-    sizes = [block.examples for block in blocks]
-    return _frozen(at, name, sizes, means, np.full(len(blocks), nan))
-
-
-def _frozen(
-    at: tuple[float, float, float], name: str, sizes: list[float], samples: Floats, dots: Floats
-) -> FrozenNoise:
+    """The measurement in one metric; `alone` are the samples of each block's batches where blocks have no products."""
+    if alone is not None:
+        samples, dots = np.array(alone).mean(axis=1), np.full(len(blocks), nan)
+    else:
+        samples = np.array([block.samples([name])[name][0] for block in blocks])
+        means = [block.mean() for block in blocks]
+        total = [torch.stack(tensors).sum(0) for tensors in zip(*means, strict=True)]
+        dots = np.array([_product(metric, mean, total) for mean in means]) - samples[:, 3]
     step, examples, loss = at
     n_small, sq_small, n_big, sq_big = samples.T
-    return FrozenNoise(step, examples, loss, name, np.array(sizes), n_small, sq_small, n_big, sq_big, dots)
+    sizes = np.array([block.examples for block in blocks])
+    return FrozenNoise(step, examples, loss, name, sizes, n_small, sq_small, n_big, sq_big, dots)
 
 
 def _product(metric: Metric, left: list[Tensor], right: list[Tensor]) -> float:

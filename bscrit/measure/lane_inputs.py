@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,6 @@ class PassPlan:
 
     way: str
     """layers, leaves or single"""
-    reason: str = ""
     together: bool = True
     """Whether all lanes go through one pass."""
     leaves: frozenset[str] = frozenset()
@@ -47,6 +46,10 @@ class LaneInputs:
             return {name: tensor[first:last] for name, tensor in tensors.items()}
 
         return LaneInputs(cut(self.parameters), cut(self.buffers), narrowed(self.batch, first, last - first))
+
+    def lanes(self) -> Iterator[LaneInputs]:
+        """Each lane by itself."""
+        return (self.of_lanes(lane, lane + 1) for lane in range(self.shape[0]))
 
     def of_examples(self, first: int, last: int) -> LaneInputs:
         return LaneInputs(self.parameters, self.buffers, narrowed(self.batch, first, last - first, axis=1))

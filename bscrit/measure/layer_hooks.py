@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -104,37 +105,25 @@ class LayerRecorder:
                 output = whole.expand(self._rows, *whole.shape)
             call = RecordedCall(module, keys)
             self.calls.append(call)
-            self._note_inputs(call, args[0].detach())
             if self._levels:
-                output = _Tap.apply(self._note_output(call), self._levels, output)  # type: ignore[no-untyped-call]
+                tap: Any = _Tap.apply
+                tap(partial(_note_inputs, call), self._levels, args[0].detach())
+                output = tap(partial(self._note_output, call), self._levels, output)
             else:
-                call.output = get_gradient_edge(output)
+                call.inputs, call.output = args[0].detach(), get_gradient_edge(output)
             recorded: Tensor = output
             return recorded
 
         return note
 
-    def _note_inputs(self, call: RecordedCall, inputs: Tensor) -> None:
-        def note(tensor: Tensor, common: int) -> Tensor:
-            call.inputs, call.common = tensor, common
-            return tensor
-
-        if self._levels:
-            _Tap.apply(note, self._levels, inputs)  # type: ignore[no-untyped-call]
-        else:
-            note(inputs, 0)
-
-    def _note_output(self, call: RecordedCall) -> Callable[[Tensor, int], Tensor]:
-        def note(tensor: Tensor, common: int) -> Tensor:
-            if common or not tensor.requires_grad:
-                self.calls.remove(call)
-                return tensor
-            tensor = tensor.clone() if self._copies else tensor
-            call.output = get_gradient_edge(tensor)
-            self._outputs.append((tensor, tensor._version))
-            return tensor
-
-        return note
+    def _note_output(self, call: RecordedCall, output: Tensor, common: int) -> Tensor:
+        if common or not output.requires_grad:
+            self.calls.remove(call)
+            return output
+        output = output.clone() if self._copies else output
+        call.output = get_gradient_edge(output)
+        self._outputs.append((output, output._version))
+        return output
 
     def _inputs(self, call: RecordedCall, examples: int) -> Tensor | None:
         inputs = call.inputs
@@ -151,6 +140,11 @@ class LayerRecorder:
             return None
         tensor = tensor.reshape(examples, lead // examples, *tensor.shape[self._levels + 1 :])
         return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+def _note_inputs(call: RecordedCall, inputs: Tensor, common: int) -> Tensor:
+    call.inputs, call.common = inputs, common
+    return inputs
 
 
 class _Tap(torch.autograd.Function):

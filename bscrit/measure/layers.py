@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from math import prod
+from operator import add
 from typing import Any
 
 import torch
@@ -49,11 +50,10 @@ class ParameterUse:
     key: str
     """The parameter's name in the layer."""
 
-    def piece(self, block: slice | None = None) -> Piece:
-        """The part of the use in the gradients of examples, all of them by default."""
-        module, x, b = self.call.module, self.call.inputs, self.call.gradients
-        rule = rules_of(module)[self.key]
-        return rule(module, x, b) if block is None else rule(module, x[block], b[block])
+    def piece(self, block: slice = slice(None)) -> Piece:
+        """The part of the use in the gradients of a block of examples."""
+        module = self.call.module
+        return rules_of(module)[self.key](module, self.call.inputs[block], self.call.gradients[block])
 
     def is_product(self) -> bool:
         """Whether it is by a linear layer at one position, where a weight's gradient is a single product."""
@@ -150,16 +150,13 @@ def _left_products(one: Tensor, other: Tensor) -> Tensor:
 
 
 def _sum_of(pieces: Sequence[Piece]) -> Tensor:
-    total, *others = (piece.dense() if isinstance(piece, Outer) else piece for piece in pieces)
-    for other in others:
-        total = total + other
-    return total
+    return reduce(add, (piece.dense() if isinstance(piece, Outer) else piece for piece in pieces))
 
 
-def _blocks(uses: Sequence[ParameterUse], examples: int) -> Sequence[slice | None]:
+def _blocks(uses: Sequence[ParameterUse], examples: int) -> Sequence[slice]:
     """Blocks of examples whose pieces and products fit into the budget."""
     if sum(_most_numbers(use) for use in uses) * 4 <= BUDGET_BYTES:
-        return [None]
+        return [slice(None)]
     first = [use.piece(slice(0, 1)) for use in uses]
     numbers = sum(_numbers(piece) for piece in first) + _numbers_of_product(first)
     size = max(1, BUDGET_BYTES // (4 * max(1, numbers)))
@@ -208,7 +205,7 @@ def _conv_weight(module: Any, x: Tensor, b: Tensor) -> Piece:
     spatial = len(module.kernel_size)
     left = _positions_last(b, spatial, module.groups)
     mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
-    padded = functional.pad(x.flatten(0, 1), _padding(module), mode)
+    padded = functional.pad(x.flatten(0, 1), module._reversed_padding_repeated_twice, mode)
     right = _windows(padded, module, x.shape[:2], b.shape[3:])
     return Outer(left, right, left.shape[2])
 
@@ -216,7 +213,7 @@ def _conv_weight(module: Any, x: Tensor, b: Tensor) -> Piece:
 def _conv_transpose_weight(module: Any, x: Tensor, b: Tensor) -> Piece:
     """The layer is a convolution read backwards: windows of the output's gradient meet the input."""
     left = _positions_last(x, len(module.kernel_size), module.groups)
-    padded = functional.pad(b.flatten(0, 1), _padding(module))
+    padded = functional.pad(b.flatten(0, 1), module._reversed_padding_repeated_twice)
     right = _windows(padded, module, x.shape[:2], x.shape[3:])
     return Outer(left, right, left.shape[2])
 
@@ -233,18 +230,6 @@ def _positions_last(tensor: Tensor, spatial: int, groups: int) -> Tensor:
     return merged.view(len(merged), groups, -1, merged.shape[2])
 
 
-def _padding(module: Any) -> list[int]:
-    """Padding of the spatial dimensions, the last one first, as functional.pad wants it."""
-    sides: list[int] = []
-    for axis in reversed(range(len(module.kernel_size))):
-        if isinstance(module.padding, str):
-            whole = module.dilation[axis] * (module.kernel_size[axis] - 1) * (module.padding == "same")
-            sides += [whole // 2, whole - whole // 2]
-        else:
-            sides += [module.padding[axis]] * 2
-    return sides
-
-
 def _windows(padded: Tensor, module: Any, rows: Sequence[int], places: Sequence[int]) -> Tensor:
     """(N, G, channels of a group times window, f positions): what each place of a convolution sees."""
     kernel = module.kernel_size
@@ -258,17 +243,9 @@ def _windows(padded: Tensor, module: Any, rows: Sequence[int], places: Sequence[
     return views.reshape(rows[0], module.groups, -1, rows[1] * prod(places))
 
 
-def _normalized(module: Any, x: Tensor) -> Tensor:
-    """The input of a norm layer before its weight."""
-    if isinstance(module, nn.LayerNorm):
-        return functional.layer_norm(x, module.normalized_shape, eps=module.eps)
-    if isinstance(module, nn.GroupNorm):
-        return functional.group_norm(x.flatten(0, 1), module.num_groups, eps=module.eps).view_as(x)
-    return functional.rms_norm(x, module.normalized_shape, eps=module.eps)
-
-
 def _norm_weight(module: Any, x: Tensor, b: Tensor) -> Piece:
-    return _norm_bias(module, x, b * _normalized(module, x))
+    norm = functional.layer_norm if isinstance(module, nn.LayerNorm) else functional.rms_norm
+    return _norm_bias(module, x, b * norm(x, module.normalized_shape, eps=module.eps))
 
 
 def _norm_bias(module: Any, x: Tensor, b: Tensor) -> Piece:  # noqa: ARG001 (a Rule)
@@ -276,7 +253,8 @@ def _norm_bias(module: Any, x: Tensor, b: Tensor) -> Piece:  # noqa: ARG001 (a R
 
 
 def _group_norm_weight(module: nn.GroupNorm, x: Tensor, b: Tensor) -> Piece:
-    return _group_norm_bias(module, x, b * _normalized(module, x))
+    normalized = functional.group_norm(x.flatten(0, 1), module.num_groups, eps=module.eps)
+    return _group_norm_bias(module, x, b * normalized.view_as(x))
 
 
 def _group_norm_bias(module: nn.GroupNorm, x: Tensor, b: Tensor) -> Piece:  # noqa: ARG001 (a Rule)

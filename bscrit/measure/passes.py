@@ -8,7 +8,7 @@ over examples. Lanes are vectorised around it all.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -49,26 +49,22 @@ class Passes:
         Raises:
             UnrecordedUse: the plan does not fit the model.
         """
-        lanes = inputs.shape[0]
-        if plan.way != "single" and (plan.together or lanes == 1):
+        if plan.way != "single" and (plan.together or inputs.shape[0] == 1):
             return self._at_once(plan, inputs, whole)
-        of_lanes = []
-        for lane in range(lanes):
-            one = inputs.of_lanes(lane, lane + 1)
-            of_lanes.append(
-                self._one_by_one(one, whole) if plan.way == "single" else self._at_once(plan, one, whole)
-            )
+        lanes = [
+            self._one_by_one(lane, whole) if plan.way == "single" else self._at_once(plan, lane, whole)
+            for lane in inputs.lanes()
+        ]
         return ExampleGradients(
-            _joined([one.totals for one in of_lanes]),
-            _joined([one.squares for one in of_lanes]),
-            _joined([one.gradients for one in of_lanes]),
-            max(one.example_bytes for one in of_lanes),
+            _joined([lane.totals for lane in lanes]),
+            _joined([lane.squares for lane in lanes]),
+            _joined([lane.gradients for lane in lanes]),
+            max(lane.example_bytes for lane in lanes),
         )
 
     def totals(self, inputs: LaneInputs) -> Sequence[Tensor]:
         """Sums of the gradients over examples, [K, ...], by an ordinary pass per lane."""
-        lanes = [self._ordinary(inputs.of_lanes(lane, lane + 1)) for lane in range(inputs.shape[0])]
-        return [torch.stack(tensors) for tensors in zip(*lanes, strict=True)]
+        return [torch.stack(lanes) for lanes in zip(*map(self._ordinary, inputs.lanes()), strict=True)]
 
     def shared(self, inputs: LaneInputs) -> frozenset[nn.Module]:
         """Embeddings whose input is the same however many examples there are, seen on the first lane."""
@@ -76,46 +72,43 @@ class Passes:
         embeddings = [module for module, _ in self._layers if isinstance(module, nn.Embedding)]
         if count < 2 or not embeddings:
             return frozenset()
-        fewer, all_of_them = (
-            self._inputs_of(embeddings, inputs.of_lanes(0, 1).of_examples(0, size))
-            for size in (count - 1, count)
-        )
-        return frozenset(module for module, shapes in fewer.items() if shapes == all_of_them.get(module))
-
-    def _inputs_of(
-        self, modules: Sequence[nn.Module], inputs: LaneInputs
-    ) -> dict[nn.Module, list[torch.Size]]:
-        """Shapes of what modules are called with."""
-        shapes: dict[nn.Module, list[torch.Size]] = {}
+        shapes: dict[nn.Module, list[torch.Size]] = {module: [] for module in embeddings}
 
         def note(module: nn.Module, args: Any) -> None:
-            shapes.setdefault(module, []).extend(argument.shape for argument in args)
+            shapes[module].extend(argument.shape for argument in args)
 
-        handles = [module.register_forward_pre_hook(note) for module in modules]
+        handles = [module.register_forward_pre_hook(note) for module in embeddings]
         try:
             with torch.no_grad():
-                leaves = self._leaves(inputs.parameters, single=True)
-                self._forward(leaves, self._of_lane(inputs.buffers), _firsts(inputs.batch))
+                for seen in (inputs.of_examples(0, count - 1), inputs):
+                    lane = next(seen.lanes())
+                    with self._places.holding(
+                        self._leaves(lane.parameters, True), self._of_lane(lane.buffers)
+                    ):
+                        self._losses(self._model, _firsts(lane.batch))
         finally:
             for handle in handles:
                 handle.remove()
-        return shapes
+        halves = {module: (seen[: len(seen) // 2], seen[len(seen) // 2 :]) for module, seen in shapes.items()}
+        return frozenset(
+            module for module, (fewer, all_of_them) in halves.items() if fewer and fewer == all_of_them
+        )
 
     def _one_by_one(self, inputs: LaneInputs, whole: bool) -> ExampleGradients:
         """One lane, one pass per example."""
         each, squares = [], []
-        totals = [torch.zeros_like(tensor[0], dtype=torch.float64) for tensor in inputs.parameters.values()]
+        totals = [torch.zeros_like(tensor, dtype=torch.float64) for tensor in inputs.parameters.values()]
         for example in range(inputs.shape[1]):
-            gradients = self._ordinary(inputs.of_examples(example, example + 1))
+            gradients = [g[None] for g in self._ordinary(inputs.of_examples(example, example + 1))]
             totals = [total + gradient for total, gradient in zip(totals, gradients, strict=True)]
             if whole:
                 each.append(gradients)
             else:
-                squares.append([layers.square(gradient[None]) for gradient in gradients])
+                squares.append([layers.square(gradient)[None] for gradient in gradients])
         return ExampleGradients(
-            [total[None] for total in totals],
-            [torch.cat(values)[None] for values in zip(*squares, strict=True)],
-            [torch.stack(tensors)[None] for tensors in zip(*each, strict=True)],
+            totals,
+            [torch.cat(values, 1) for values in zip(*squares, strict=True)],
+            [torch.stack(tensors, 1) for tensors in zip(*each, strict=True)],
         )
 
     def _ordinary(self, inputs: LaneInputs) -> list[Tensor]:
@@ -137,14 +130,22 @@ class Passes:
         by_example = plan.way == "leaves"
         leaves = self._leaves(inputs.parameters, single)
         each = {name: _repeated(leaves.pop(name), count, single) for name in plan.leaves}
-        buffers = self._of_lane(inputs.buffers) if single else _copied(inputs.buffers)
+        # Copies, since a forward may write into them.
+        buffers = {
+            name: (tensor[0] if single else tensor).detach().clone()
+            for name, tensor in inputs.buffers.items()
+        }
         vmaps = (not single) + by_example
         recorder = LayerRecorder(vmaps, 1 if by_example else count, plan.shared, self._copies)
         plain = vmaps > 0 and next(iter(inputs.parameters.values())).device.type == "cpu"
         forward = self._vectorised(by_example, single)
         # A model with checkpoints runs again in backward, then unrecorded.
         with nullcontext() if vmaps else self._places.holding(leaves, buffers):
-            with recorder.hooks(self._recorded(plan)), _attention(plain):
+            # Attention by plain products, where vmap would take the kernel of the CPU apart into a loop.
+            with (
+                recorder.hooks(self._recorded(plan)),
+                sdpa_kernel(SDPBackend.MATH) if plain else nullcontext(),
+            ):
                 losses = forward(each, _firsts(inputs.batch) if single else inputs.batch, leaves, buffers)
             if recorder.overwritten() and not self._copies:
                 self._copies = True
@@ -162,15 +163,15 @@ class Passes:
 
     def _recorded(self, plan: PassPlan) -> Iterator[tuple[nn.Module, dict[str, str]]]:
         for module, keys in self._layers:
-            recorded = {key: name for key, name in keys.items() if name not in plan.leaves}
-            if recorded:
+            if recorded := {key: name for key, name in keys.items() if name not in plan.leaves}:
                 yield module, recorded
 
     def _vectorised(self, by_example: bool, single: bool) -> Callable[..., Tensor]:
         """Losses from leaves per example, batch, leaves of all, and buffers."""
 
         def forward(each: Tensors, batch: Any, leaves: Tensors, buffers: Tensors) -> Tensor:
-            return self._forward({**leaves, **each}, buffers, batch)
+            with self._places.holding({**leaves, **each}, buffers):
+                return self._losses(self._model, batch)
 
         def forward_one(each: Tensors, example: Any, leaves: Tensors, buffers: Tensors) -> Tensor:
             losses = forward(each, map_tensors(lambda tensor: tensor[None], example), leaves, buffers)
@@ -178,10 +179,6 @@ class Passes:
 
         run = vmap(forward_one, in_dims=(0, 0, None, None), randomness="error") if by_example else forward
         return run if single else vmap(run, randomness="error")
-
-    def _forward(self, parameters: Tensors, buffers: Tensors, batch: Any) -> Tensor:
-        with self._places.holding(parameters, buffers):
-            return self._losses(self._model, batch)
 
     def _leaves(self, parameters: Tensors, single: bool) -> dict[str, Tensor]:
         leaves = {}
@@ -245,21 +242,12 @@ def _gradients(losses: Tensor, inputs: Sequence[Any]) -> list[Tensor | None]:
     return [None if g is None else g.to_dense() if g.is_sparse else g for g in gradients]
 
 
-def _attention(plain: bool) -> AbstractContextManager[None]:
-    """Attention by plain products, where vmap would take the kernel of the CPU apart into a loop."""
-    return sdpa_kernel(SDPBackend.MATH) if plain else nullcontext()
-
-
 def _repeated(leaf: Tensor, count: int, single: bool) -> Tensor:
     """A leaf per example that takes the memory of one."""
     leaf = leaf.detach()
     shape = leaf.shape if single else leaf.shape[1:]
     repeated = leaf.expand(count, *shape) if single else leaf[:, None].expand(len(leaf), count, *shape)
     return repeated.requires_grad_()
-
-
-def _copied(tensors: Tensors) -> Tensors:
-    return {name: tensor.detach().clone() for name, tensor in tensors.items()}
 
 
 def _firsts(nest: Any) -> Any:

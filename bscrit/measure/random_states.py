@@ -21,14 +21,7 @@ def random_states_kept(devices: Iterable[torch.device]) -> Iterator[Callable[[],
     try:
         with torch_states_kept(devices) as generators:
             before = [generator.get_state() for generator in generators]
-            yield (
-                lambda: (
-                    not all(
-                        torch.equal(state, own.get_state())
-                        for state, own in zip(before, generators, strict=True)
-                    )
-                )
-            )
+            yield lambda: not all(map(torch.equal, before, [own.get_state() for own in generators]))
     finally:
         random.setstate(kept)
         np.random.set_state(kept_numpy)

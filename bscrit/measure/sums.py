@@ -45,7 +45,7 @@ class Sums:
         self.metrics = metrics
         self.squares = {name: torch.zeros(lanes, dtype=torch.float64) for name in metrics}
         self.total: list[Tensor] = []
-        self.weights = torch.zeros(3, dtype=torch.float64)  # sums of w, w/m, w^2/m
+        self.weights = torch.zeros(3, dtype=torch.float64)
         self.examples = 0.0
 
     def add(
@@ -61,7 +61,10 @@ class Sums:
         exact = [stack.double() for stack in stacks]
         squares = {name: metric(exact) for name, metric in self.metrics.items()}
         weight = torch.tensor(list(sizes if weights is None else weights), dtype=torch.float64)
-        self.put(squares, _weighted(exact, weight), sizes, weights)
+        total = [
+            (stack * weight.to(stack.device).view(-1, *(1,) * (stack.dim() - 2))).sum(1) for stack in exact
+        ]
+        self.put(squares, total, sizes, weights)
 
     def put(
         self,
@@ -79,25 +82,23 @@ class Sums:
         """
         m = torch.tensor(list(sizes), dtype=torch.float64)
         w = m if weights is None else torch.tensor(list(weights), dtype=torch.float64)
-        for name, values in squares.items():
-            self.squares[name] += (values.double().cpu() * w).sum(1)
-        self.weights += torch.stack([w.sum(), (w / m).sum(), (w * w / m).sum()])
-        self.examples += float(m.sum())
-        if self.total:
-            self.total = [a + b for a, b in zip(self.total, total, strict=True)]
-        else:
-            self.total = [tensor.double() for tensor in total]
+        summed = {name: (values.double().cpu() * w).sum(1) for name, values in squares.items()}
+        sums_of_weights = torch.stack([w.sum(), (w / m).sum(), (w * w / m).sum()])
+        self._increase(summed, total, sums_of_weights, float(m.sum()))
 
     def merge(self, other: Sums) -> None:
         """Add all groups of another sum in the same metrics."""
-        for name, values in other.squares.items():
-            self.squares[name] += values
-        self.weights += other.weights
-        self.examples += other.examples
-        if self.total:
-            self.total = [a + b for a, b in zip(self.total, other.total, strict=True)]
-        else:
-            self.total = list(other.total)
+        self._increase(other.squares, other.total, other.weights, other.examples)
+
+    def _increase(
+        self, squares: Mapping[str, Tensor], total: Sequence[Tensor], weights: Tensor, examples: float
+    ) -> None:
+        for name, summed in squares.items():
+            self.squares[name] += summed
+        self.weights += weights
+        self.examples += examples
+        exact = [tensor.double() for tensor in total]
+        self.total = [a + b for a, b in zip(self.total, exact, strict=True)] if self.total else exact
 
     def mean(self) -> list[Tensor]:
         """The mean gradient, one float64 tensor per parameter, [lanes, ...]."""
@@ -114,14 +115,9 @@ class Sums:
         if not n_big > n_small * (1 + 1e-9):
             raise ValueError("a noise sample needs two groups of examples at least")
         mean = [tensor.unsqueeze(1) for tensor in self.mean()]
-        found = {}
+        samples = {}
         for name in self.metrics if metrics is None else metrics:
             big = self.metrics[name](mean).reshape(-1).tolist()
             small = (self.squares[name] / w).tolist()
-            found[name] = [(n_small, a, n_big, b) for a, b in zip(small, big, strict=True)]
-        return found
-
-
-def _weighted(exact: Sequence[Tensor], weight: Tensor) -> list[Tensor]:
-    """sum w g over the groups of each lane."""
-    return [(stack * weight.to(stack.device).view(-1, *(1,) * (stack.dim() - 2))).sum(1) for stack in exact]
+            samples[name] = [(n_small, a, n_big, b) for a, b in zip(small, big, strict=True)]
+        return samples

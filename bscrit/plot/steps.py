@@ -20,19 +20,15 @@ MOST_ASYMPTOTES = 3
 PERFECT = (0, (4, 2))
 
 
-def steps(ax: Axes, fits: Sequence[Fit], unit: str, cbs_20: bool = False) -> None:
+def steps(ax: Axes, fits: Sequence[Fit], unit: str) -> None:
     """Draw every fit's points and curve with its two asymptotes, E_min / B and S_min.
 
     More fits than MOST_ASYMPTOTES are drawn without asymptotes, which would be a thicket.
-
-    `cbs_20` marks the batch size of 20 % more examples than the least (Zhang et al. 2024) as well.
     The legend is left to the caller: `ax.legend()`, or `style.legend` under the figure.
     """
     drawn = shown(fits)
     sizes, heights = reach(drawn)
     heights += [fit.s_min.value for fit in drawn if fit.s_min.value is not None]
-    if cbs_20:
-        sizes += [fit.cbs_20.value for fit in drawn if fit.cbs_20.value is not None]
     xspan, yspan = limits(sizes, least=1.4), limits(heights, least=1.3)
     batch_axis(ax.xaxis, batch_sizes(drawn), labels.batch_size(unit), xspan)
     log_axis(ax.yaxis, "Optimizer steps to target", yspan)
@@ -44,14 +40,10 @@ def steps(ax: Axes, fits: Sequence[Fit], unit: str, cbs_20: bool = False) -> Non
         if asymptotes:
             _asymptotes(ax, fit, colour, xspan)
         draw_series(ax, index, drawn, unit, frame)
-        if cbs_20 and fit.cbs_20.value is not None:
-            ax.axvline(fit.cbs_20.value, color=colour, ls="-.", lw=0.8, label="_cbs_20")
     if asymptotes and any(fit.e_min.value for fit in drawn):
         sign(ax, "$E_{min}/B$: perfect scaling, fewest examples", lw=0.9, linestyle=PERFECT)
     if asymptotes and any(fit.s_min.value for fit in drawn):
         sign(ax, "$S_{min}$: fewest steps, at any batch size", lw=0.9, linestyle=":")
-    if cbs_20 and any(fit.cbs_20.value for fit in drawn):
-        sign(ax, "CBS-20: 20 % more than the fewest examples", lw=0.9, linestyle="-.")
     explain(ax, drawn, len(fits) - len(drawn))
 
 

@@ -80,20 +80,6 @@ def test_a_bound_leaves_the_asymptote_that_is_known(ax: Axes) -> None:
     assert not any("S_{min}" in text for text in legend_texts(ax))
 
 
-def test_cbs_20_is_drawn_when_asked_for(ax: Axes) -> None:
-    steps(ax, [make_fit()], "image", cbs_20=True)
-    (line,) = named(ax, "_cbs_20")
-    assert line.get_xdata()[0] == pytest.approx(0.2 * B_CRIT)
-    assert ax.get_xlim()[0] < 0.2 * B_CRIT < ax.get_xlim()[1]
-    assert "CBS-20: 20 % more than the fewest examples" in legend_texts(ax)
-
-
-def test_cbs_20_is_absent_otherwise(ax: Axes) -> None:
-    steps(ax, [make_fit()], "image")
-    assert not named(ax, "_cbs_20")
-    assert not any("CBS-20" in text for text in legend_texts(ax))
-
-
 def test_more_than_three_fits_go_without_asymptotes(ax: Axes) -> None:
     steps(ax, [make_fit(group={"model": str(i)}) for i in range(4)], "image")
     assert not named(ax, "_plateau")

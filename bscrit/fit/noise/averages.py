@@ -51,7 +51,7 @@ def over_steps(rates: Floats, steps: Floats, batch_size: float) -> Floats:  # no
 
 def along(runs: Runs) -> NoiseWindows:
     """The averages that are reported of the runs at one batch size."""
-    cut = [one.until(runs.steps) for one in runs.samples]
+    cut = [samples.until(runs.steps) for samples in runs.samples]
     windowed = windows(runs)
     return NoiseWindows(
         start=start_of([runs]),
@@ -60,7 +60,7 @@ def along(runs: Runs) -> NoiseWindows:
         at_target=end_of([runs]),
         temperature=runs.temperature,
         samples=sum(map(len, cut)),
-        dropped=sum(one.dropped for one in cut),
+        dropped=sum(samples.dropped for samples in cut),
     )
 
 
@@ -103,64 +103,45 @@ def average(windowed: Sequence[Window], batch_size: float, of: Average, ln_error
     """
     if not windowed:
         return Estimate(None)
+    each = [[window] for window in windowed] if of is over_steps else [windowed]
+    noise, signal, reach, lengths = np.array([_summed(part) for part in each]).T
+    bound = None
+    bounded = (noise > 0) & (signal + reach > 0) & np.isfinite(reach)
+    if of in (over_steps, over_progress) and bounded.all():
+        bound = float(of(np.stack([noise, signal + reach], 1) / lengths[:, None], lengths, batch_size))
+    several = all(len(window.blocks) > 1 for window in windowed)
+    if not several or (signal <= reach).any() or (noise <= 0).any():
+        return Estimate(None, bound)
     steps = np.array([window.length for window in windowed])
     rates = np.array([window.rates for window in windowed])
-    if not _resolved(windowed, each=of is over_steps):
-        return Estimate(None, _bound(windowed, batch_size, of))
     value, bias, variances, freedoms = log(float(of(rates, steps, batch_size))), 0.0, [], []
     for place, window in enumerate(windowed):
-        others = window.without
-        n = len(others)
+        n = len(window.blocks)
         replaced = np.repeat(rates[None], n, 0)
-        replaced[:, place] = others
+        replaced[:, place] = window.without
         left = of(replaced, steps, batch_size)
         if not (left > 0).all():
-            return Estimate(None, _bound(windowed, batch_size, of))
+            return Estimate(None, bound)
         left = np.log(left)
         bias += (n - 1) * (float(left.mean()) - value)
         variances.append(jackknife(left))
-        freedoms.append(max(n - 1, 1))
+        freedoms.append(n - 1)
     variance, freedom = _sum(variances, freedoms)
-    reach = max(
-        quantile(freedom) * sqrt(variance), _between_runs(windowed, batch_size, of, variance, freedom)
-    )
-    reach = hypot(reach, 1.96 * ln_error)
+    within = quantile(freedom) * sqrt(variance)
+    half_width = max(within, _between_runs(windowed, batch_size, of, variance, freedom))
+    half_width = hypot(half_width, 1.96 * ln_error)
     middle = value - bias
-    if reach > VAGUEST:
-        return Estimate(None, exp(middle - reach))
-    return Estimate(exp(middle), exp(middle - reach), exp(middle + reach))
+    if half_width > VAGUEST:
+        return Estimate(None, exp(middle - half_width))
+    return Estimate(exp(middle), exp(middle - half_width), exp(middle + half_width))
 
 
-def _resolved(windowed: Sequence[Window], each: bool) -> bool:
-    """Whether |G|^2/Q over the run, or in each window, is distinguishable from 0."""
-    if any(len(window.blocks) < 2 for window in windowed):
-        return False
-    parts = [[window] for window in windowed] if each else [windowed]
-    return all(_signal(part)[0] > _signal(part)[1] and _noise(part) > 0 for part in parts)
-
-
-def _bound(windowed: Sequence[Window], batch_size: float, of: Average) -> float | None:
-    """A lower bound of an average, from the end of the interval of |G|^2/Q; None where that says nothing."""
-    if of is not over_steps and of is not over_progress:
-        return None
-    parts = [[window] for window in windowed] if of is over_steps else [windowed]
-    ends = [(_noise(part), sum(_signal(part)), sum(w.length for w in part)) for part in parts]
-    if not all(np.isfinite(end[1]) and end[1] > 0 and end[0] > 0 for end in ends):
-        return None
-    noise, signal, steps = np.array(ends).T
-    return float(of(np.stack([noise / steps, signal / steps], 1), steps, batch_size))
-
-
-def _noise(windowed: Sequence[Window]) -> float:
-    return sum(float(window.length * window.rates[0]) for window in windowed)
-
-
-def _signal(windowed: Sequence[Window]) -> tuple[float, float]:
-    """sum |G|^2/Q over the steps of windows, and half the width of its interval."""
-    total = sum(float(window.length * window.rates[1]) for window in windowed)
+def _summed(windowed: Sequence[Window]) -> tuple[float, float, float, float]:
+    """sum tr(Sigma)/Q and |G|^2/Q over the steps of windows, half the interval of the latter, and the steps."""
+    noise, signal = (sum(float(window.length * window.rates[i]) for window in windowed) for i in (0, 1))
     variances = [(window.length * window.error) ** 2 for window in windowed]
     variance, freedom = _sum(variances, [max(len(window.blocks) - 1, 1) for window in windowed])
-    return total, quantile(freedom) * sqrt(variance)
+    return noise, signal, quantile(freedom) * sqrt(variance), sum(window.length for window in windowed)
 
 
 def _between_runs(

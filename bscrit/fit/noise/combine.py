@@ -7,7 +7,6 @@ y_i = x_i beta + e_i, Var e_i = v_i + tau^2; tau^2 is such that the residuals ar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import exp, isfinite, log, sqrt
 
 import numpy as np
@@ -19,27 +18,18 @@ NORMAL = 1.96  # quantile of the intervals
 SMALLEST = 1e-12  # a variance: exact numbers still weigh against one another
 
 
-@dataclass(frozen=True)
-class Line:
-    """beta with its covariance, and tau^2."""
-
-    beta: Floats
-    covariance: Floats
-    between: float
-
-
 def pooled(estimates: Sequence[Estimate]) -> Estimate:
     """One estimate of several with intervals.
 
     >>> pooled([Estimate(10.0, 9.0, 11.1), Estimate(10.0, 9.0, 11.1)]).value
     10.0
     """
-    known = [e for e in estimates if e.value is not None]
-    if len(known) < 2:
-        return known[0] if known else Estimate(None)
-    y = np.array([log(e.value) for e in known if e.value])
-    line = fit_line(np.ones((len(y), 1)), y, np.array([variance(e) for e in known]))
-    middle, reach = float(line.beta[0]), NORMAL * sqrt(float(line.covariance[0, 0]))
+    resolved = [e for e in estimates if e.value is not None]
+    if len(resolved) < 2:
+        return resolved[0] if resolved else Estimate(None)
+    y = np.array([log(e.value) for e in resolved if e.value])
+    beta, covariance = fit_line(np.ones((len(y), 1)), y, np.array([variance(e) for e in resolved]))
+    middle, reach = float(beta[0]), NORMAL * sqrt(float(covariance[0, 0]))
     return Estimate(float(f"{exp(middle):.12g}"), exp(middle - reach), exp(middle + reach))
 
 
@@ -49,8 +39,8 @@ def variance(estimate: Estimate) -> float:
     return max((width / NORMAL) ** 2, SMALLEST) if isfinite(width) else SMALLEST
 
 
-def fit_line(design: Floats, y: Floats, variances: Floats) -> Line:
-    """The regression above.
+def fit_line(design: Floats, y: Floats, variances: Floats) -> tuple[Floats, Floats]:
+    """beta with its covariance, by the regression above.
 
     Args:
         design: (n, k), more rows than columns.
@@ -58,18 +48,17 @@ def fit_line(design: Floats, y: Floats, variances: Floats) -> Line:
     """
     freedom = len(y) - design.shape[1]
 
-    def solved(between: float) -> tuple[Line, float]:
+    def solved(between: float) -> tuple[Floats, Floats, float]:
         weights = 1 / (variances + between)
         covariance = np.asarray(np.linalg.inv(design.T @ (weights[:, None] * design)), np.float64)
         beta = covariance @ design.T @ (weights * y)
-        return Line(beta, covariance, between), float((weights * (y - design @ beta) ** 2).sum())
+        return beta, covariance, float((weights * (y - design @ beta) ** 2).sum())
 
-    line, squares = solved(0.0)
-    if squares <= freedom:
-        return line
-    low, high = 0.0, float(np.var(y)) * len(y) + float(variances.max())
-    for _ in range(60):
-        middle = (low + high) / 2
-        line, squares = solved(middle)
-        low, high = (middle, high) if squares > freedom else (low, middle)
-    return line
+    beta, covariance, squares = solved(0.0)
+    if squares > freedom:
+        low, high = 0.0, float(np.var(y)) * len(y) + float(variances.max())
+        for _ in range(60):
+            middle = (low + high) / 2
+            beta, covariance, squares = solved(middle)
+            low, high = (middle, high) if squares > freedom else (low, middle)
+    return beta, covariance

@@ -8,7 +8,6 @@ fail.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import exp, log
@@ -38,15 +37,15 @@ def with_noise(fit: Fit, records: Iterable[Record], data: float | None = None) -
         data: examples of the training set, None where they are drawn without end.
     """
     points = {point.batch_size: point for point in fit.points if point.censored < point.runs}
-    cells: dict[float, list[Record]] = defaultdict(list)
+    cells: dict[float, list[Record]] = {size: [] for size in sorted(points)}
     for record in records:
         point = points.get(float(record.trial.batch_size))
         if record.role == "measure" and point and record.trial.lr == point.lr:
             cells[point.batch_size].append(record)
-    tuned = [record for size in sorted(cells) for record in cells[size]]
+    tuned = [record for cell in cells.values() for record in cell]
     comparisons = []
-    for metric in in_order({name for one in tuned for name in (*one.noise, *(f.metric for f in one.frozen))}):
-        by_size = {size: _runs(points[size], cells[size], metric, data) for size in sorted(cells)}
+    for metric in metrics_of(tuned):
+        by_size = {size: _runs(points[size], cell, metric, data) for size, cell in cells.items() if cell}
         measured = {size: runs for size, runs in by_size.items() if any(map(len, runs.samples))}
         frozen = frozen_scales(tuned, metric, data)
         if measured or frozen:
@@ -54,6 +53,12 @@ def with_noise(fit: Fit, records: Iterable[Record], data: float | None = None) -
     optimizers = (record.trial.recipe.optimizer for record in tuned)
     adaptive = {optimizer.use for optimizer in optimizers if optimizer.adaptive}
     return noted(fit, comparisons, sorted(adaptive))
+
+
+def metrics_of(records: Sequence[Record]) -> list[str]:
+    """The metrics in which any noise was measured, in the order in which they are reported."""
+    sampled = {name for record in records for name, samples in record.noise.items() if len(samples)}
+    return in_order(sampled | {measured.metric for record in records for measured in record.frozen})
 
 
 def noted(fit: Fit, comparisons: Sequence[NoiseComparison], adaptive: Sequence[str] = ()) -> Fit:
@@ -127,6 +132,6 @@ def _pooled(each: Sequence[NoiseWindows], runs: Sequence[Runs]) -> NoiseWindows:
         mean=pooled([one.mean for one in each]),
         mean_steps=pooled([one.mean_steps for one in each]),
         at_target=end_of(runs),
-        samples=sum(one.samples for one in each),
-        dropped=sum(one.dropped for one in each),
+        samples=sum(windows.samples for windows in each),
+        dropped=sum(windows.dropped for windows in each),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import exp, isfinite, sqrt
 
 import numpy as np
@@ -19,21 +19,20 @@ from bscrit.record import Record
 FEWEST_RUNS = 3
 
 
-def frozen_scales(records: Iterable[Record], metric: str, data: float | None) -> tuple[FrozenScale, ...]:
-    """One scale for each loss of the settings, the highest first: the order of training.
+def frozen_scales(records: Sequence[Record], metric: str, data: float | None) -> tuple[FrozenScale, ...]:
+    """One scale for each loss of the settings, in the order of training.
 
     The ratio of the sums over all seeds and batch sizes, so that one that is not resolved counts as what it is. The
     interval is a jackknife over the blocks of each measurement, or over runs where these differ by more.
     """
-    groups: dict[float, list[list[FrozenNoise]]] = defaultdict(list)
-    for record in records:
-        of_run: dict[float, list[FrozenNoise]] = defaultdict(list)
-        for one in record.frozen:
-            if one.metric == metric and len(one.dot) >= MIN_SAMPLES:
-                of_run[one.loss].append(one.from_data_of(data))
-        for loss, measured in of_run.items():
-            groups[loss].append(measured)
-    return tuple(_together(loss, groups[loss]) for loss in sorted(groups, reverse=True))
+    groups: dict[float, dict[int, list[FrozenNoise]]] = defaultdict(lambda: defaultdict(list))
+    for run, record in enumerate(records):
+        for measured in record.frozen:
+            if measured.metric == metric and len(measured.dot) >= MIN_SAMPLES:
+                groups[measured.loss][run].append(measured.from_data_of(data))
+    falls = records[0].trial.goal.falls if records else None
+    in_training = sorted(groups, key=falls, reverse=True)
+    return tuple(_together(loss, [*groups[loss].values()]) for loss in in_training)
 
 
 def _together(loss: float, runs: Sequence[Sequence[FrozenNoise]]) -> FrozenScale:

@@ -62,14 +62,14 @@ def growth(several: Sequence[Runs]) -> Growth | None:
         x = np.array([point.loss(exponent) for point in points])
         if x.max() - x.min() < log(NARROWEST):
             return None
-        line = fit_line(np.stack([np.ones(len(x)), x], 1), y, variances)
-        exponent = -float(line.beta[1])
-    reach = quantile(len(x) - 2) * sqrt(float(line.covariance[1, 1]))
+        beta, covariance = fit_line(np.stack([np.ones(len(x)), x], 1), y, variances)
+        exponent = -float(beta[1])
+    reach = quantile(len(x) - 2) * sqrt(float(covariance[1, 1]))
     if reach > VAGUE:
         return None
     return Growth(
         Estimate(exponent, exponent - reach, exponent + reach),
-        exp(float(line.beta[0])),
+        exp(float(beta[0])),
         low_loss=exp(float(x.min())),
         high_loss=exp(float(x.max())),
     )

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bscrit import words
 from bscrit.errors import UserError
 from bscrit.files import readable
 from bscrit.fit.noise.compare import compare, in_order, noted
@@ -19,7 +21,7 @@ from bscrit.fit.noise.windows import Runs
 from bscrit.fit.report import Report
 from bscrit.fit.result import Fit, NoiseComparison
 from bscrit.noise import HEADER, NoiseSamples, read_noise
-from bscrit.words import number, size
+from bscrit.words import number
 
 SAME = 0.01  # of a batch size
 Meters = Mapping[str, Mapping[float, Sequence[NoiseSamples]]]
@@ -65,12 +67,9 @@ def comparisons(meters: Meters, fit: Fit | None = None) -> list[NoiseComparison]
         compare(
             fit,
             metric,
-            {
-                batch: Runs(batch, _end(fit, batch, runs), tuple(runs))
-                for batch, runs in meters[metric].items()
-            },
+            {size: Runs(size, _end(fit, size, runs), tuple(runs)) for size, runs in by_size.items()},
         )
-        for metric in in_order(meters)
+        for metric, by_size in ((metric, meters[metric]) for metric in in_order(meters))
     ]
 
 
@@ -82,8 +81,6 @@ def report_of(paths: Sequence[Path | str], unit: str) -> Report:
 
 def with_meters(report: Report, meters: Meters) -> Report:
     """A report whose fits are compared with a meter's noise."""
-    from dataclasses import replace
-
     fits = tuple(noted(fit, comparisons(meters, fit)) for fit in report.fits)
     return replace(report, fits=fits, notes=(*report.notes, *_short(report.fits, meters)))
 
@@ -105,15 +102,15 @@ def _target(fit: Fit | None, batch_size: float) -> float | None:
 
 
 def _short(fits: Iterable[Fit], meters: Meters) -> list[str]:
-    """A note on each run that ends well before a target is met."""
+    """A note on each batch size whose runs end well before a target is met."""
     notes = {}
+    runs_of = {size: runs for by_size in meters.values() for size, runs in by_size.items()}
     for fit in fits:
-        for metric in meters:
-            for batch_size, runs in meters[metric].items():
-                target, last = _target(fit, batch_size), _end(None, batch_size, runs)
-                if target is not None and last < 0.8 * target:
-                    notes[batch_size] = (
-                        f"noise at batch size {size(batch_size)} was measured to step {number(last)}, and a target"
-                        f" is met at {number(target)}: what is averaged is the part before"
-                    )
+        for size, runs in runs_of.items():
+            target, last = _target(fit, size), _end(None, size, runs)
+            if target is not None and last < 0.8 * target:
+                notes[size] = (
+                    f"noise at batch size {words.size(size)} was measured to step {number(last)}, and a target is met"
+                    f" at {number(target)}: what is averaged is the part before"
+                )
     return list(notes.values())

@@ -136,17 +136,15 @@ def windows(runs: Runs) -> tuple[Window, ...]:
 
 def last_window(several: Sequence[Runs], share: float) -> tuple[Window, ...]:
     """One window of the runs at all batch sizes together, over the last `share` of their steps; none if empty."""
-    blocks, run, count = [], [], 0
+    blocks, run, count = [np.empty((0, 3))], [np.empty(0, np.intp)], 0
     for runs in several:
         tables = _tables(runs)
         own, whose = _blocks(tables, (1 - share) * runs.steps, runs.steps)
-        if len(own):
-            blocks.append(own)
-            run.append(whose + count)
+        blocks.append(own)
+        run.append(whose + count)
         count += len(tables)
-    if not blocks:
-        return ()
-    return (Window(0.0, 1.0, np.concatenate(blocks), np.concatenate(run), np.empty((2, 0))),)
+    window = Window(0.0, 1.0, np.concatenate(blocks), np.concatenate(run), np.empty((2, 0)))
+    return (window,) if len(window.blocks) else ()
 
 
 def _tables(runs: Runs) -> list[Floats]:
@@ -155,12 +153,10 @@ def _tables(runs: Runs) -> list[Floats]:
     A sample stands for the steps from halfway after the one before to halfway before the next; the last one for no
     more steps after it than before it.
     """
-    cut = [one.until(runs.steps) for one in runs.samples]
+    cut = [part for samples in runs.samples if len(part := samples.until(runs.steps))]
     tables = []
     for samples in cut:
         at = samples.steps
-        if not len(at):
-            continue
         between = (at[1:] + at[:-1]) / 2
         reach = (at[-1] - at[-2]) / 2 if len(at) > 1 else runs.steps
         last = max(min(runs.steps, at[-1] + reach), at[-1] + 0.5)
@@ -175,7 +171,7 @@ def _around(samples: NoiseSamples, others: Sequence[NoiseSamples]) -> Floats:
     norms = np.abs(samples.sq_big)  # in the metric of an indefinite Hessian a square may be negative
     n = len(norms)
     if n == 1:
-        norms = np.concatenate([np.abs(one.sq_big) for one in others])
+        norms = np.concatenate([np.abs(other.sq_big) for other in others])
         return np.array([max(float(norms.mean()), np.finfo(float).tiny)])
     index = np.arange(n)
     side = np.clip(np.minimum(index, n - 1 - index), 1, NEIGHBOURS)

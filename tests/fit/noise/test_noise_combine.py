@@ -48,6 +48,6 @@ def test_intervals_cover_with_and_without_scatter_between():
 
 def test_a_line_through_exact_points():
     x = np.arange(5.0)
-    line = fit_line(np.stack([np.ones(5), x], 1), 2 - 3 * x, np.full(5, 0.01))
-    assert line.beta == pytest.approx([2, -3])
-    assert line.between == 0
+    beta, covariance = fit_line(np.stack([np.ones(5), x], 1), 2 - 3 * x, np.full(5, 0.01))
+    assert beta == pytest.approx([2, -3])
+    assert covariance[1, 1] == pytest.approx(0.01 / 10)
