@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from bscrit.engine.engines import make_engine
 from bscrit.engine.memory import out_of_memory
 from bscrit.engine.optimizers import StackedOptimizer
-from bscrit.engine.precision import computing_in, in_storage, set_products, storage
+from bscrit.engine.precision import computing_in, in_storage, rounding, set_products, storage
 from bscrit.engine.replay import Replay, replay_of
 from bscrit.engine.seeding import seeded, seeding
 from bscrit.engine.stacks import Stack, laid_out_as
@@ -54,6 +54,7 @@ class Lanes:
     Attributes:
         micro_batch: as given, or smaller once the device ran out of memory (the batch never shrinks).
         stack, engine, optimizer: the tensors, how their gradients are computed, and their updates.
+        rounding: how much two ways to compute the same may differ, as a share of the largest entry.
         which: (K,) for each lane the place of its batch among those of the distinct seeds.
     """
 
@@ -82,6 +83,7 @@ class Lanes:
         self.micro_batch = micro_batch
         self.device = torch.device(device)
         self.dtype = storage(dtype)
+        self.rounding = rounding(dtype, device)
         set_products(dtype)
         self.workload = computing_in(workload, dtype, self.device)
         if self.workload.sums_over_examples and not splits:

@@ -58,19 +58,19 @@ class StackedOptimizer:
 
     def keep(self, rows: Sequence[int]) -> None:
         """Drop every lane but these."""
-        rows = list(rows)
-        self.lrs, self.clipped, self._sizes = self.lrs[rows], self.clipped[rows], None
-        self.moments = {kind: [rows_of(stack, rows) for stack in s] for kind, s in self.moments.items()}
+        state = self.state_dict(rows)
+        self.lrs, self.clipped, self.moments = state["lrs"], state["clipped"], state["moments"]
+        self._sizes = None
 
     def state_dict(self, rows: Sequence[int]) -> dict[str, Any]:
         """A copy of the state of these lanes, tensors with their strides."""
-        rows = list(rows)
-        moments = {kind: [rows_of(stack, rows) for stack in s] for kind, s in self.moments.items()}
         return {
             "updates": self.updates,
-            "lrs": self.lrs[rows],
-            "clipped": self.clipped[rows],
-            "moments": moments,
+            "lrs": self.lrs[list(rows)],
+            "clipped": self.clipped[list(rows)],
+            "moments": {
+                kind: [rows_of(stack, rows) for stack in stacks] for kind, stacks in self.moments.items()
+            },
         }
 
     def load_state_dicts(self, states: Sequence[Mapping[str, Any]], device: torch.device) -> None:

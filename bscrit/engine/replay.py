@@ -11,8 +11,8 @@ cannot hold shows. It takes over if
   running mean that is no buffer), and the random numbers of Python and NumPy.
 
 Otherwise the calls stay ordinary, and the reason is kept. Each module that shares a recording proves it for itself, and
-again at growing intervals; a workload whose attributes change is recorded anew. What a function reads elsewhere cannot
-all be seen (a schedule in a nested object, a global): a workload must say that it is `replayable`.
+again at growing intervals; with a workload whose attributes change calls are ordinary again. What a function reads
+elsewhere cannot all be seen (a schedule in a nested object, a global): a workload must say that it is `replayable`.
 
 With `execution = "compile"` torch.compile makes kernels from a recording (on a GPU, CUDA graphs of them): they round
 otherwise, so they serve from the first call on, and are held against an ordinary call to rounding.
@@ -43,7 +43,6 @@ SELDOM = 4  # as many times as often before a sample is recorded: there are few 
 ENOUGH = 8  # numbers that are compared before a recording takes over
 AGAIN = 100  # replays until the next proof, and four times as many until each further one
 MOST_RECORDINGS = 64
-MOST_MOVES = 3
 
 
 class Replay:
@@ -96,9 +95,7 @@ class Replay:
             if unchanged(recorded.attributes, attributes(self._owner())):
                 self.replayed += step
                 return recorded.replay([*inputs.flat, *tensors_of(batch)], seeding)
-            recorded.forget()
-            if recorded.moves > MOST_MOVES:
-                self._refuse(recorded, kind, "attributes of the workload change all the time")
+            self._refuse(recorded, kind, "attributes of the workload change")
         call = Call(function, module, inputs, batch, settings, seeding)
         if recorded.refused or (self._often == inf and not self._compiles):
             return call.ordinary()
@@ -110,13 +107,10 @@ class Replay:
         recorded.calls += 1
         if recorded.calls <= self._often * (SELDOM if kind == "sample" else 1) or recorded.refused:
             return call.ordinary()
-        before = surroundings(self._owner(), module)
-        results = call.ordinary()
         # Recording is one call more than there are steps: of a function that counts its calls there is none.
-        if before == surroundings(self._owner(), module):
+        results = self._watched(recorded, kind, call)
+        if not recorded.refused:
             self._record(recorded, kind, call, compiles)
-        else:
-            self._refuse(recorded, kind, "a call changes attributes or random numbers")
         return results
 
     def facts(self, steps: int, replayed: int) -> dict[str, Any]:
@@ -139,7 +133,7 @@ class Replay:
                 raise NotRecorded("hooks of parameters see no copies")
             with call.seeding():
                 recording = record(call.of_tensors, [copied(tensor) for tensor in tensors])
-            recorded.take(recording, tensors, compiles)
+            recorded.take(recording, compiles, on_gpu=any(tensor.is_cuda for tensor in tensors))
         except Exception as error:
             # What cannot be recorded goes on as it is, and says itself if something is wrong with it.
             self._refuse(recorded, kind, str(error))
@@ -152,24 +146,28 @@ class Replay:
         with suppress(Exception):  # no memory for copies, or a recording that fails: it is refused
             copies = [copied(tensor) for tensor in tensors]
             results = recorded.replay(copies, call.seeding)
-        before = surroundings(self._owner(), call.module)
-        expected = call.ordinary()
+        expected = self._watched(recorded, kind, call)
         on_cpu = all(tensor.device.type == "cpu" for tensor in tensors)
         allowed = 0.0 if on_cpu and not recorded.compiled else self._rounding
-        if before != surroundings(self._owner(), call.module):
-            self._refuse(recorded, kind, "a call changes attributes or random numbers")
-            return expected
         if not same([*results, *copies], [*expected, *tensors], allowed):
             self._refuse(recorded, kind, "a recording gave other results than an ordinary call")
+        if recorded.refused:
             return expected
-        recorded.proved(call.module, sum(map(Tensor.numel, expected)))
-        recorded.attributes = attributes(self._owner())
+        recorded.proved(call.module, sum(map(Tensor.numel, expected)), attributes(self._owner()))
         if not recorded.compiled:
             return expected
         # A run that is resumed here must get what one gets that was compiled before.
         for tensor, copy in zip(tensors, copies, strict=True):
             if not torch.equal(tensor, copy):
                 tensor.data.copy_(copy)
+        return results
+
+    def _watched(self, recorded: _Recorded, kind: Kind, call: Call) -> list[Tensor]:
+        """An ordinary call, after which nothing is replayed if it changed anything besides its tensors."""
+        before = surroundings(self._owner(), call.module)
+        results = call.ordinary()
+        if before != surroundings(self._owner(), call.module):
+            self._refuse(recorded, kind, "a call changes attributes or random numbers")
         return results
 
     def _refuse(self, recorded: _Recorded, kind: Kind, reason: str) -> None:
@@ -206,7 +204,6 @@ class _Recorded:
         compared: how many of its numbers each module has compared with those of ordinary calls.
         due, interval: replays until the next proof, and from that one to the next.
         attributes: of the workload, at the last proof.
-        moves: how often these have changed.
     """
 
     calls: int = 0
@@ -218,19 +215,18 @@ class _Recorded:
     due: int = AGAIN
     interval: int = AGAIN
     attributes: list[Any] = field(default_factory=list)
-    moves: int = 0
 
-    def take(self, recording: Recording, tensors: Sequence[Tensor], compiles: bool) -> None:
-        self.run, self.draws, self.compiled = recording.module.forward, recording.draws, compiles
-        if compiles:
-            self.run = _compiled(recording, on_gpu=any(tensor.is_cuda for tensor in tensors))
+    def take(self, recording: Recording, compiles: bool, *, on_gpu: bool) -> None:
+        self.draws, self.compiled = recording.draws, compiles
+        self.run = _compiled(recording, on_gpu) if compiles else recording.module.forward
 
     def serves(self, module: nn.Module) -> bool:
         """Whether the recording may stand for a call of this module's."""
         return self.run is not None and self.due > 0 and self.compared.get(module, 0) >= ENOUGH
 
-    def proved(self, module: nn.Module, numbers: int) -> None:
+    def proved(self, module: nn.Module, numbers: int, attributes: list[Any]) -> None:
         self.compared[module] = self.compared.get(module, 0) + (ENOUGH if self.compiled else numbers)
+        self.attributes = attributes
         if self.due <= 0:
             self.interval *= 4
             self.due = self.interval
@@ -241,20 +237,11 @@ class _Recorded:
         with torch.no_grad(), seeding() if self.draws else nullcontext():
             return self.run(*tensors)
 
-    def forget(self) -> None:
-        self.compared.clear()
-        self.calls, self.run = 0, None
-        self.moves += 1
 
-
-def _compiled(recording: Recording, *, on_gpu: bool) -> Callable[..., list[Tensor]]:
+def _compiled(recording: Recording, on_gpu: bool) -> Callable[..., list[Tensor]]:
     kernels = torch.compile(recording.module, dynamic=False, mode="reduce-overhead" if on_gpu else None)
-
-    def run(*tensors: Tensor) -> list[Tensor]:
-        # The next replay of a CUDA graph writes into the same results.
-        return [tensor.clone() if on_gpu else tensor for tensor in kernels(*tensors)]
-
-    return run
+    # The next replay of a CUDA graph writes into the same results.
+    return lambda *tensors: [tensor.clone() if on_gpu else tensor for tensor in kernels(*tensors)]
 
 
 _REPLAYS: WeakKeyDictionary[object, dict[tuple[str, str, str, bool], Replay]] = WeakKeyDictionary()

@@ -7,6 +7,7 @@ batch only if the losses are sums over examples.
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +18,6 @@ import torch
 from torch import Tensor, nn
 
 from bscrit.engine.lanes import Lanes
-from bscrit.engine.precision import rounding
 from bscrit.engine.replay import Replay, replayable
 from bscrit.engine.workload import Workload
 from bscrit.errors import in_short
@@ -25,86 +25,56 @@ from bscrit.errors import in_short
 WORTH_IT = 1.15
 WARM = 3  # steps in which one is counted, one is recorded and one proves
 MOST_LANES_TIMED = 32
-_SEEDS = (0, 1)
-
-
-@dataclass(frozen=True)
-class SelfTest:
-    """Whether a check passed, and if not, what differed."""
-
-    ok: bool
-    reason: str = ""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A engine, why, and how many times as fast per lane "vmap" was where both were timed."""
+    """An engine, why, and how many times as fast per lane "vmap" was where both were timed."""
 
     engine: str
     reason: str
     speedup: float | None = None
 
 
-def self_test(
-    workload: Workload,
-    batch_size: int,
-    optimizer: Mapping[str, Any],
-    dtype: str = "float32",
-    device: str = "cpu",
-    micro_batch: int | None = None,
-) -> SelfTest:
-    """Two lanes through "vmap" against the same two as single modules: gradients, buffers, evaluation.
+def self_test(workload: Workload, batch_size: int, optimizer: Mapping[str, Any], **compute: Any) -> str:
+    """The first difference of two lanes through "vmap" from the same two as single modules; "" where there is none.
 
-    On two batches, since a lost buffer shows in the second one only.
+    Compared are gradients, buffers and evaluation, on two batches: a lost buffer shows in the second one only.
+
+    Args:
+        compute: dtype, device and micro_batch, as `Lanes` has them.
     """
-    arguments = _arguments(batch_size, optimizer, dtype, device, micro_batch)
-    expected = _two_batches(Lanes(workload, engine="loop", **arguments))
+    single = _lanes(workload, "loop", batch_size, optimizer, **compute)
+    expected = _two_batches(single)
     try:
-        found = _two_batches(Lanes(workload, engine="vmap", **arguments))
+        vectorised = _two_batches(_lanes(workload, "vmap", batch_size, optimizer, **compute))
     except Exception as error:
         # What single modules just did can't be the workload's own mistake.
-        return SelfTest(False, f"can't be vectorised: {in_short(error)}")
-    return _compared(found, expected, dtype, device, "vectorised and single runs differ in")
+        return f"can't be vectorised: {in_short(error)}"
+    return _compared(vectorised, expected, single.rounding, "vectorised and single runs differ in")
 
 
 def accumulation_test(
-    workload: Workload,
-    batch_size: int,
-    optimizer: Mapping[str, Any],
-    dtype: str = "float32",
-    device: str = "cpu",
-) -> SelfTest:
-    """The gradient of one batch whole, in halves and in three parts (uneven ones where 3 doesn't divide).
+    workload: Workload, batch_size: int, optimizer: Mapping[str, Any], **compute: Any
+) -> str:
+    """The first difference of the gradient of a batch in two or three parts (uneven ones where 3 doesn't divide).
 
-    Dropout modules are switched off for it; a model that still draws random numbers can't be tested.
+    "" where there is none, and where batches are never split or the model draws random numbers besides dropout, which
+    is switched off.
     """
     if not workload.sums_over_examples or batch_size == 1:
-        return SelfTest(True, "batches are never split")
-    sizes = dict.fromkeys((batch_size, -(-batch_size // 2), -(-batch_size // 3)))
-    found = {
-        size: Lanes(
-            _OneBatch(workload),  # type: ignore[arg-type]
-            engine="loop",
-            **_arguments(batch_size, optimizer, dtype, device, size),
-        )
-        for size in sizes
-    }
-    whole = found.pop(batch_size)
+        return ""
+    repeated = _with_one_batch(workload)
+    whole = _lanes(repeated, "loop", batch_size, optimizer, **compute)
     expected = whole.gradients(0)
-    for size, lanes in found.items():
-        test = _compared(
-            lanes.gradients(0),
-            expected,
-            dtype,
-            device,
-            f"{batch_size} examples at once and in parts of {size} differ in",
-        )
-        if not test.ok:
+    for size in dict.fromkeys((-(-batch_size // 2), -(-batch_size // 3))):
+        parts = _lanes(repeated, "loop", batch_size, optimizer, **compute, micro_batch=size)
+        words = f"{batch_size} examples at once and in parts of {size} differ in"
+        if difference := _compared(parts.gradients(0), expected, whole.rounding, words):
             again = whole.gradients(batch_size)
-            if any(not torch.equal(again[name], tensor) for name, tensor in expected.items()):
-                return SelfTest(True, "not tested: the model draws random numbers in training")
-            return test
-    return SelfTest(True)
+            same = all(torch.equal(again[name], tensor) for name, tensor in expected.items())
+            return difference if same else ""
+    return ""
 
 
 def choose_engine(
@@ -113,10 +83,8 @@ def choose_engine(
     lanes: int,
     *,
     optimizer: Mapping[str, Any],
-    device: str = "cpu",
-    dtype: str = "float32",
-    micro_batch: int | None = None,
     seconds: float = 0.3,
+    **compute: Any,
 ) -> Choice:
     """The vectorised engine where it is right (`self_test`) and 1.15 times as fast per lane, else the loop.
 
@@ -126,21 +94,19 @@ def choose_engine(
     """
     if lanes == 1:
         return Choice("loop", "one lane")
-    arguments = _arguments(batch_size, optimizer, dtype, device, micro_batch)
     often = 1 if replayable(workload) else inf
-    loop = Lanes(workload, engine="loop", replay=Replay(workload, often), **arguments)
+    loop = _lanes(workload, "loop", batch_size, optimizer, **compute, replay=Replay(workload, often))
     _seconds_of_step(loop, 0)
     slow = _seconds_of_step(loop, 1)
     if slow < seconds:
         slow = min(_seconds_of_step(loop, step) for step in range(2, WARM + 2))
     if slow > seconds / 10:
         return Choice("loop", f"a step of one lane takes {slow / 2:.2g} s, in which vectorising saves little")
-    test = self_test(workload, batch_size, optimizer, dtype, device, micro_batch)
-    if not test.ok:
-        return Choice("loop", test.reason)
+    if difference := self_test(workload, batch_size, optimizer, **compute):
+        return Choice("loop", difference)
     timed = min(lanes, MOST_LANES_TIMED, max(2, int(seconds / 5 / (slow / 2))))
-    arguments = {**arguments, "seeds": (_SEEDS * timed)[:timed], "lrs": (1.0,) * timed}
-    vectorised = Lanes(workload, engine="vmap", replay=Replay(workload, often), **arguments)
+    replay = Replay(workload, often)
+    vectorised = _lanes(workload, "vmap", batch_size, optimizer, timed, **compute, replay=replay)
     for step in range(WARM):
         _seconds_of_step(vectorised, step)
     loops, vmaps = [slow], []
@@ -155,40 +121,37 @@ def choose_engine(
     return Choice("vmap" if speedup >= WORTH_IT else "loop", reason, speedup)
 
 
-class _OneBatch:
-    """A workload whose every batch is the first one and whose dropout is off."""
+def _lanes(
+    workload: Workload,
+    engine: str,
+    batch_size: int,
+    optimizer: Mapping[str, Any],
+    number: int = 2,
+    **compute: Any,
+) -> Lanes:
+    """Lanes of two seeds in turn."""
+    seeds, lrs = [lane % 2 for lane in range(number)], [1.0] * number
+    return Lanes(
+        workload, seeds=seeds, lrs=lrs, batch_size=batch_size, optimizer=optimizer, engine=engine, **compute
+    )
 
-    def __init__(self, workload: Workload) -> None:
-        self._workload = workload
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "_workload":  # of a copy that is still being made
-            raise AttributeError(name)
-        return getattr(self._workload, name)
+def _with_one_batch(workload: Workload) -> Workload:
+    """The workload with its first batch as every batch, and without dropout."""
 
-    def model(self, seed: int) -> nn.Module:
-        model = self._workload.model(seed)
-        for module in model.modules():
+    def model(seed: int) -> nn.Module:
+        made = workload.model(seed)
+        for module in made.modules():
             if isinstance(module, nn.modules.dropout._DropoutNd):
                 module.p = 0.0
-        return model
+        return made
 
-    def batch(self, seed: int, start: int, size: int) -> Any:  # noqa: ARG002 (every step has the first batch)
-        return self._workload.batch(seed, 0, size)
+    def batch(seed: int, start: int, size: int) -> Any:  # noqa: ARG001 (every step has the first one)
+        return workload.batch(seed, 0, size)
 
-
-def _arguments(
-    batch_size: int, optimizer: Mapping[str, Any], dtype: str, device: str, micro_batch: int | None
-) -> dict[str, Any]:
-    return {
-        "seeds": _SEEDS,
-        "lrs": (1.0, 1.0),
-        "batch_size": batch_size,
-        "optimizer": optimizer,
-        "dtype": dtype,
-        "device": device,
-        "micro_batch": micro_batch,
-    }
+    repeated = copy.copy(workload)
+    repeated.model, repeated.batch = model, batch  # type: ignore[method-assign]
+    return repeated
 
 
 def _two_batches(lanes: Lanes) -> dict[str, Tensor]:
@@ -196,37 +159,34 @@ def _two_batches(lanes: Lanes) -> dict[str, Tensor]:
     tensors = {f"gradient of {name}": tensor for name, tensor in lanes.gradients(0).items()}
     lanes.step(0, 0.0)
     tensors |= {f"buffer {name}": tensor.clone() for name, tensor in lanes.buffers.items()}
-    tensors |= {
-        f"second gradient of {name}": tensor for name, tensor in lanes.gradients(lanes.batch_size).items()
-    }
+    second = lanes.gradients(lanes.batch_size)
+    tensors |= {f"second gradient of {name}": tensor for name, tensor in second.items()}
     return {**tensors, "evaluation": torch.from_numpy(lanes.evaluate())}
 
 
 def _compared(
-    found: Mapping[str, Tensor], expected: Mapping[str, Tensor], dtype: str, device: str, words: str
-) -> SelfTest:
+    tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], tolerance: float, words: str
+) -> str:
     """Each tensor to a share of its largest entry, or of a hundredth of the largest of all gradients.
 
     A gradient that is zero but for rounding, as that of a bias before batch norm, has no share of its own.
     """
-    tolerance = rounding(dtype, device)
-    largest = max((float(t.abs().max()) for name, t in expected.items() if "gradient" in name), default=0.0)
-    for name, tensor in expected.items():
-        scale = float(tensor.abs().nan_to_num(posinf=0.0).max()) if tensor.numel() else 0.0
+    filled = {name: tensor for name, tensor in expected.items() if tensor.numel()}
+    largest = max((float(t.abs().max()) for name, t in filled.items() if "gradient" in name), default=0.0)
+    for name, tensor in filled.items():
+        scale = float(tensor.abs().nan_to_num(posinf=0.0).max())
         allowed = tolerance * max(scale, largest / 100 if "gradient" in name else 0.0)
-        difference = float(_difference(found[name], tensor).max()) if tensor.numel() else 0.0
+        difference = float(_difference(tensors[name], tensor).max())
         if not difference <= allowed:
-            return SelfTest(
-                False, f"{words} the {name}: by {difference:.2g}, where {allowed:.2g} is rounding"
-            )
-    return SelfTest(True)
+            return f"{words} the {name}: by {difference:.2g}, where {allowed:.2g} is rounding"
+    return ""
 
 
-def _difference(found: Tensor, expected: Tensor) -> Tensor:
+def _difference(tensor: Tensor, expected: Tensor) -> Tensor:
     """0 where both are the same infinity or both are NaN, as in the mask of an attention."""
     wide = torch.complex128 if expected.is_complex() else torch.float64
-    same = (found == expected) | (found.isnan() & expected.isnan())
-    return torch.where(same, 0.0, (found.to(wide) - expected.to(wide)).abs())
+    same = (tensor == expected) | (tensor.isnan() & expected.isnan())
+    return torch.where(same, 0.0, (tensor.to(wide) - expected.to(wide)).abs())
 
 
 def _seconds_of_step(lanes: Lanes, number: int) -> float:

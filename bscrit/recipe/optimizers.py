@@ -6,7 +6,7 @@ One more optimizer is one more class here, and its update in `bscrit.engine.opti
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, StrictBool
 
@@ -17,6 +17,13 @@ from bscrit.values import Quantity, Scalar, Table
 Share = Annotated[Expression, Quantity(low=0, high=1, open_high=True)]
 NotNegative = Annotated[Expression, Quantity(low=0)]
 Positive = Annotated[Expression, Quantity(low=0, open_low=True)]
+
+
+def _key(default: float, description: str) -> Any:
+    return Field(default=default, validate_default=True, description=description)
+
+
+_MOMENTUM = _key(0.0, "Share of the last update that is kept; a number or an expression of batch_size.")
 
 
 class Optimizer(Table):
@@ -32,11 +39,7 @@ class Optimizer(Table):
     rate_power: ClassVar[float] = 1.0
 
     use: str
-    weight_decay: NotNegative = Field(
-        default=0.0,
-        validate_default=True,
-        description="L2 penalty: the parameters times this are added to the gradient.",
-    )
+    weight_decay: NotNegative = _key(0.0, "L2 penalty: the parameters times this are added to the gradient.")
     clip: Annotated[Expression | None, Quantity(low=0, open_low=True)] = Field(
         default=None,
         description="Largest norm of a batch's mean gradient over all parameters: a longer one is scaled down to it "
@@ -55,19 +58,17 @@ class Optimizer(Table):
     def problems(self, batch_size: int) -> Iterator[tuple[str, str, str]]:
         """Each key whose value makes no sense at this batch size, what is wrong, and the remedy."""
         for key, field in type(self).model_fields.items():
-            value, limits = (
-                getattr(self, key),
-                [mark for mark in field.metadata if isinstance(mark, Quantity)],
-            )
-            if not limits or value is None:
-                continue
-            try:
-                number = value.at(batch_size)
-            except UserError as error:
-                yield key, error.what, error.remedy
-            else:
-                if not limits[0].holds(number):
-                    bound = f"must be {limits[0].words} at each batch size; min and max can bound it"
+            value = getattr(self, key)
+            for limit in (
+                mark for mark in field.metadata if isinstance(mark, Quantity) and value is not None
+            ):
+                try:
+                    number = value.at(batch_size)
+                except UserError as error:
+                    yield key, error.what, error.remedy
+                    continue
+                if not limit.holds(number):
+                    bound = f"must be {limit.words} at each batch size; min and max can bound it"
                     yield key, f"is {number:.6g}", bound
 
     def first_guess(self, batch_size: int) -> float:  # noqa: ARG002
@@ -83,11 +84,7 @@ class Sgd(Optimizer):
     """Stochastic gradient descent, as torch.optim.SGD."""
 
     use: Literal["sgd"] = Field(default="sgd", description="The optimizer.")
-    momentum: Share = Field(
-        default=0.0,
-        validate_default=True,
-        description="Share of the last update that is kept; a number or an expression of batch_size.",
-    )
+    momentum: Share = _MOMENTUM
     nesterov: StrictBool = Field(default=False, description="Nesterov momentum; needs a momentum above 0.")
 
     def problems(self, batch_size: int) -> Iterator[tuple[str, str, str]]:
@@ -113,20 +110,15 @@ class Adaptive(Optimizer):
 class Moments(Adaptive):
     """Keys of Adam and its variants."""
 
-    beta1: Share = Field(
-        default=0.9,
-        validate_default=True,
-        description="Share of the mean gradient kept per step; a number or an expression of batch_size.",
+    beta1: Share = _key(
+        0.9, "Share of the mean gradient kept per step; a number or an expression of batch_size."
     )
-    beta2: Share = Field(
-        default=0.999,
-        validate_default=True,
-        description="Share of the mean squared gradient kept per step; a number or an expression "
-        'of batch_size, as in "0.95 ** (batch_size / 64)".',
+    beta2: Share = _key(
+        0.999,
+        "Share of the mean squared gradient kept per step; a number or an expression of batch_size, as in "
+        '"0.95 ** (batch_size / 64)".',
     )
-    eps: Positive = Field(
-        default=1e-8, validate_default=True, description="Added to the root of the mean squared gradient."
-    )
+    eps: Positive = _key(1e-8, "Added to the root of the mean squared gradient.")
 
 
 class Adam(Moments):
@@ -139,10 +131,8 @@ class AdamW(Moments):
     """Adam with decoupled weight decay, as torch.optim.AdamW."""
 
     use: Literal["adamw"] = Field(description="The optimizer.")
-    weight_decay: NotNegative = Field(
-        default=0.01,
-        validate_default=True,
-        description="Decay: the parameters shrink by this times the learning rate at each step.",
+    weight_decay: NotNegative = _key(
+        0.01, "Decay: the parameters shrink by this times the learning rate at each step."
     )
 
 
@@ -150,19 +140,11 @@ class RmsProp(Adaptive):
     """RMSprop, as torch.optim.RMSprop."""
 
     use: Literal["rmsprop"] = Field(description="The optimizer.")
-    alpha: Share = Field(
-        default=0.99,
-        validate_default=True,
-        description="Share of the mean squared gradient kept per step; a number or an expression of batch_size.",
+    alpha: Share = _key(
+        0.99, "Share of the mean squared gradient kept per step; a number or an expression of batch_size."
     )
-    eps: Positive = Field(
-        default=1e-5, validate_default=True, description="Added to the root of the mean squared gradient."
-    )
-    momentum: Share = Field(
-        default=0.0,
-        validate_default=True,
-        description="Share of the last update that is kept; a number or an expression of batch_size.",
-    )
+    eps: Positive = _key(1e-5, "Added to the root of the mean squared gradient.")
+    momentum: Share = _MOMENTUM
 
     def first_guess(self, batch_size: int) -> float:
         return super().first_guess(batch_size) * (1 - self.momentum.at(batch_size))

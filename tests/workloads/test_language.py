@@ -118,8 +118,8 @@ def test_evaluation_is_the_mean_loss_of_the_validation_sequences(text):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_lanes_of_it_can_be_trusted(text, dtype):
     workload = Language(data=text, **SMALL)
-    assert self_test(workload, 12, ADAM, dtype).reason == ""
-    assert accumulation_test(workload, 12, ADAM, dtype).reason == ""
+    assert self_test(workload, 12, ADAM, dtype=dtype) == ""
+    assert accumulation_test(workload, 12, ADAM, dtype=dtype) == ""
 
 
 class Evaluation(torch.nn.Module):
