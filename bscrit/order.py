@@ -50,6 +50,8 @@ class Order:
         targets: values of the goal's metric to reach, the hardest last.
         max_steps: budget of a lane in steps.
         cap_steps: where a lane is stopped although budget is left, 0 for never.
+        cap_seeds: seeds on whose runs the cap rests: a single one may have been lucky.
+        least_steps: a measured lane trains at least so far, where it is averaged with seeds whose curves end there.
         incumbents: fewest steps so far to each target, none while a target was not reached; a search lane
             that passes them all cannot win any more.
         noise: how the noise scale is measured, None for not at all.
@@ -66,6 +68,8 @@ class Order:
     targets: tuple[float, ...]
     max_steps: int
     cap_steps: int = 0
+    cap_seeds: int = 0
+    least_steps: int = 0
     incumbents: tuple[float, ...] = ()
     noise: NoiseSettings | None = None
     engine: str = "loop"

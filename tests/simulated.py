@@ -74,7 +74,7 @@ def train(problem: Quadratic, cohort: Cohort, until: int | None = None) -> list[
             for row, loss in enumerate(losses):
                 if endings[row] is None:
                     rows[row].append((step, loss))
-            endings = judge(order, [_curve(row, size) for row in rows], endings)
+            endings = judge(order, [_curve(row, size) for row in rows], endings, lrs[:, 0].tolist())
             upcoming = evaluation_after(step)
         if all(endings) or step == until:
             break

@@ -7,6 +7,7 @@ undisturbed one does.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -26,10 +27,15 @@ class Ending:
     reason: str
 
 
-def judge(order: Order, curves: Sequence[Curve], endings: Sequence[Ending | None]) -> list[Ending | None]:
+def judge(
+    order: Order, curves: Sequence[Curve], endings: Sequence[Ending | None], rates: Sequence[float] = ()
+) -> list[Ending | None]:
     """The endings of all lanes, given their curves so far and the endings that stand already.
 
     Curves of lanes that have not ended share their evaluation steps; all curves start with step 0.
+
+    Args:
+        rates: of the lanes, where several seeds of a search share one; else each lane is a rate of its own.
     """
     judged = [
         ending or (_diverged(order, curve) if len(curve) else None)
@@ -37,8 +43,12 @@ def judge(order: Order, curves: Sequence[Curve], endings: Sequence[Ending | None
     ]
     live = [row for row, ending in enumerate(judged) if ending is None and len(curves[row])]
     if live:
-        rule = _search if order.role == "search" else _measure
-        ended = rule(order, curves, judged, live)
+        search = order.role == "search"
+        ended = (
+            _search(order, curves, judged, live, rates or range(len(curves)))
+            if search
+            else _measure(order, curves, judged, live)
+        )
         for row in live:
             judged[row] = ended.get(row) or _spent(order, curves[row])
     return judged
@@ -62,30 +72,45 @@ def _diverged(order: Order, curve: Curve) -> Ending | None:
 
 
 def _search(
-    order: Order, curves: Sequence[Curve], endings: Sequence[Ending | None], live: Sequence[int]
+    order: Order,
+    curves: Sequence[Curve],
+    endings: Sequence[Ending | None],
+    live: Sequence[int],
+    rates: Sequence[float],
 ) -> dict[int, Ending | None]:
-    """Lanes of one seed race: one that passed every incumbent at the targets it lacks is stopped.
+    """Rates race by the mean curves of their seeds: one that passed every incumbent at the targets it lacks is stopped.
 
     Lossless for those targets, and 10 % late on purpose: how a close loser would have gone on places the
-    optimum between the rates.
+    optimum between the rates. A rate that lost a seed is out.
     """
-    racing = [
-        row for row, end in enumerate(endings) if end is None or end.status not in ("diverged", "failed")
-    ]
-    reached = {row: [steps_to([curves[row]], target) for target in order.targets] for row in racing}
+    lost = {
+        rate
+        for rate, end in zip(rates, endings, strict=True)
+        if end is not None and end.status in ("diverged", "failed")
+    }
+    racing: dict[float, list[Curve]] = defaultdict(list)
+    for rate, curve in zip(rates, curves, strict=True):
+        if rate not in lost:
+            racing[rate].append(curve)
+    reached = {rate: [steps_to(seeds, target) for target in order.targets] for rate, seeds in racing.items()}
     best = list(order.incumbents) or [math.inf] * len(order.targets)
     for steps in reached.values():
         best = [b if s is None else min(b, s) for b, s in zip(best, steps, strict=True)]
     ended: dict[int, Ending | None] = {}
     for row in live:
-        step = float(curves[row].steps[-1])
-        lacking = [b for b, s in zip(best, reached[row], strict=True) if s is None]
-        if reached[row][-1] is not None:
-            ended[row] = _reached(order, curves[row])
+        step, rate = float(curves[row].steps[-1]), rates[row]
+        if rate in lost:
+            ended[row] = Ending("stopped", f"another seed was lost at its rate by step {step:.0f}")
+            continue
+        lacking = [b for b, s in zip(best, reached[rate], strict=True) if s is None]
+        if reached[rate][-1] is not None:
+            ended[row] = _reached(order, *racing[rate])
         elif all(step >= b * OVERRUN for b in lacking):
             ended[row] = Ending("stopped", f"could not win after {step:.0f} steps: best {best[-1]:.4g}")
         elif order.cap_steps and step >= order.cap_steps:
-            ended[row] = Ending("stopped", f"given up at {step:.0f} steps, far beyond a smaller batch size")
+            ended[row] = Ending(
+                "stopped", f"met the cap of {order.cap_steps} steps: smaller batch sizes need fewer"
+            )
     return ended
 
 
@@ -99,9 +124,11 @@ def _measure(
     averaged = [curves[row] for row, end in enumerate(endings) if end is None or end.status == "reached"]
     together = _reached(order, *averaged)
     step = curves[live[0]].steps[-1]
+    if step < order.least_steps:
+        return {}
     if together is not None or not order.cap_steps or step < order.cap_steps:
         return dict.fromkeys(live, together)
-    given_up = Ending("stopped", f"given up at {step:.0f} steps, the cap for a repeat")
+    given_up = Ending("stopped", f"met the cap of {order.cap_steps} steps for a repeat")
     return {row: _reached(order, curves[row], remark=", alone of its seeds") or given_up for row in live}
 
 

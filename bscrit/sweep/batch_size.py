@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from bscrit.spec import Spec
 
 SEARCH_SEED = 500_000  # above those of the measurement, so that none is tuned on and measured on
+SEEDS_AGAIN = 3  # of a search that is repeated since the seed of the first one was lucky
+APART = 1_000_000  # between the seeds of searches
 
 
 @dataclass(frozen=True)
@@ -44,17 +46,36 @@ class BatchSize:
     def max_steps(self) -> int:
         return self.spec.max_steps_at(self.batch_size)
 
-    @property
-    def search_seed(self) -> int:
-        """One of its own at each batch size: what flatters a rate at one size shall not do so at the next."""
-        return self.spec.sweep.first_seed + SEARCH_SEED + self.batch_size
+    def search_seeds(self, again: bool) -> tuple[int, ...]:
+        """Seeds of the search, or of its repetition.
 
-    def searched(self, target: float) -> list[Record]:
-        """Records of the search that serve a target."""
-        mine = [r for r in self.records if r.role == "search" and r.trial.seed == self.search_seed]
+        They differ between batch sizes: what flatters a rate at one size shall not do so at the next.
+        """
+        first = self.spec.sweep.first_seed + SEARCH_SEED + self.batch_size
+        return tuple(first + number * APART for number in (range(1, SEEDS_AGAIN + 1) if again else [0]))
+
+    def searched(self, target: float, again: bool) -> dict[float, list[Record]]:
+        """Rate -> finished records of the search, or of its repetition, that serve a target."""
+        seeds = self.search_seeds(again)
+        mine = [r for r in self.records if r.role == "search" and r.trial.seed in seeds]
         done = [r for r in mine if r.finished and self._serves(r, target)]
         # A rate that fails where others train is a wall, like one that diverges.
-        return done + [r for r in mine if done and r.status == "failed" and r.trial.name in self.given_up]
+        failed = [r for r in mine if done and r.status == "failed" and r.trial.name in self.given_up]
+        rates: dict[float, list[Record]] = defaultdict(list)
+        for record in done + failed:
+            rates[record.trial.lr].append(record)
+        return {
+            lr: runs
+            for lr, runs in rates.items()
+            if len(runs) == len(seeds) or any(r.status == "failed" for r in runs)
+        }
+
+    def is_searched_again(self, target: float) -> bool:
+        """Whether the search is repeated: its steps were those of a lucky run, which most repeats did not match."""
+        seeds = self.search_seeds(True)
+        return self.cut_short(target) > 0 or any(
+            r.role == "search" and r.trial.seed in seeds and self._serves(r, target) for r in self.records
+        )
 
     def measured(self, target: float) -> list[Record]:
         """Measured records that serve a target, oldest round first; those made for it alone, if there are any."""
@@ -65,8 +86,21 @@ class BatchSize:
         )
 
     def serving(self, target: float) -> list[Record]:
-        """Measured records whose order asked for a target at least this hard."""
-        return [r for r in self.records if r.role == "measure" and r.finished and self._serves(r, target)]
+        """Measured records whose order asked for a target at least this hard, without those that were cut short."""
+        return [r for runs in self._repeats(target) if not _most_are_stopped(runs) for r in runs]
+
+    def cut_short(self, target: float) -> int:
+        """On how many seeds a cap rested that most repeats at some rate met: it was too low. 0 where none did."""
+        cut = [r for runs in self._repeats(target) if _most_are_stopped(runs) for r in runs]
+        return max((r.order.cap_seeds for r in cut), default=0)
+
+    def _repeats(self, target: float) -> Iterable[list[Record]]:
+        """Measured records that serve a target, by their rate."""
+        rates: dict[float, list[Record]] = defaultdict(list)
+        for record in self.records:
+            if record.role == "measure" and record.finished and self._serves(record, target):
+                rates[record.trial.lr].append(record)
+        return rates.values()
 
     def _serves(self, record: Record, target: float) -> bool:
         """Whether a record was ordered for a target this hard, with today's budget."""
@@ -74,11 +108,6 @@ class BatchSize:
             return True
         short = record.status == "exhausted" and record.order.max_steps < self.max_steps
         return record.trial.goal.reached(record.order.targets[-1], target) and not short
-
-    def fewest_steps(self, target: float) -> float:
-        """Steps of the best lane of the search so far; infinite where none arrived."""
-        lanes = [r for r in self.searched(target) if r.status not in ("diverged", "failed")]
-        return min((steps for r in lanes if (steps := r.steps_to(target)) is not None), default=math.inf)
 
     def trial(self, lr: float, seed: int) -> Trial:
         return self.spec.trial(self.batch_size, lr, seed, self.preflight.fingerprint)
@@ -89,24 +118,26 @@ class BatchSize:
     def cohort(
         self,
         role: Role,
-        round: int,
-        lanes: Iterable[tuple[float, int]],
+        lanes: Sequence[tuple[float, int]],
         targets: tuple[float, ...],
         *,
         cap_steps: int,
+        cap_seeds: int = 0,
+        least_steps: int = 0,
         incumbents: tuple[float, ...] = (),
         noise: NoiseSettings | None = None,
     ) -> Cohort:
         """A new cohort, with the budget of this batch size and the settings that preflight found."""
-        lanes = tuple(lanes)
         compute = self.spec.compute
         order = Order(
             role=role,
-            round=round,
-            lanes=lanes,
+            round=max((r.order.round for r in self.records if r.role == role), default=-1) + 1,
+            lanes=tuple(lanes),
             targets=targets,
             max_steps=self.max_steps,
             cap_steps=cap_steps,
+            cap_seeds=cap_seeds,
+            least_steps=least_steps,
             incumbents=incumbents,
             noise=noise,
             engine=self.preflight.engines.get(self.batch_size, "loop") if len(lanes) > 1 else "loop",
@@ -133,3 +164,8 @@ class BatchSize:
         # A device that is gone, or a micro-batch that did not fit: going on in the old way would fail again.
         micro_batch = self.spec.compute.micro_batch or 0
         return wanted and order.device == self.preflight.device and order.micro_batch == micro_batch
+
+
+def _most_are_stopped(runs: Sequence[Record]) -> bool:
+    stopped = sum(r.status == "stopped" and r.order.cap_seeds > 0 for r in runs)
+    return 2 * stopped > len(runs)

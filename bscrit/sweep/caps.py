@@ -1,24 +1,37 @@
-"""Where runs are stopped before their budget is spent, and how often a rate is lowered for it."""
+"""Where runs are stopped before their budget is spent, and how often a rate is lowered for it.
+
+A cap that rests on one run may rest on luck: where most runs meet it, it rises before any rate falls.
+"""
 
 from __future__ import annotations
 
 import math
 
-PATIENCE = 1.6  # times the fewest steps of a smaller batch size: a larger one never needs more
+PATIENCE = 1.6  # times the steps of smaller batch sizes: a larger one never needs more
 CAP = 1.7  # times the steps of the search: a repeat beyond it wanders at the edge of stability
+RAISE = 4.0  # factor by which a cap rises after a round in which no run arrived, and of the cap of a rule
 RETREAT = 1.35  # factor between the rates, and so at most between the steps, of a retreat
 MAX_RETREATS = 3
 FEW_STEPS = 10  # allowed beyond every cap, for targets that a few steps reach
 
 
-def search_cap(fewest_steps: float, max_steps: int) -> int:
-    """The cap of a search where a smaller batch size needed `fewest_steps`, 0 for none before the budget."""
-    return _before(max_steps, PATIENCE * fewest_steps)
+def search_cap(fewest_steps: float, in_vain: int, max_steps: int) -> int:
+    """The cap of a search after some rounds in vain, 0 for none before the budget.
+
+    Args:
+        fewest_steps: that smaller batch sizes needed.
+    """
+    return _before(max_steps, PATIENCE * fewest_steps * RAISE**in_vain)
 
 
-def repeat_cap(searched_steps: float, retreats: int, max_steps: int) -> int:
-    """The cap of the repeats where the search took `searched_steps`, after so many retreats; 0 for none."""
-    return _before(max_steps, CAP * searched_steps * RETREAT**retreats)
+def repeat_cap(steps: float, retreats: int, max_steps: int) -> int:
+    """The cap of the repeats where other runs took so many steps, after so many retreats; 0 for none."""
+    return _before(max_steps, CAP * steps * RETREAT**retreats)
+
+
+def rule_cap(fewest_steps: float, max_steps: int) -> int:
+    """The cap of runs at the rate of a rule, which may suit no larger batch size; 0 for none."""
+    return _before(max_steps, RAISE * fewest_steps)
 
 
 def lowered(lr: float) -> float:

@@ -8,43 +8,52 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
 
 from bscrit.crossing import steps_to
 from bscrit.order import Cohort, NoiseSettings
 from bscrit.record import Record
-from bscrit.sweep.batch_size import BatchSize
-from bscrit.sweep.caps import MAX_RETREATS, lowered, repeat_cap
+from bscrit.sweep.batch_size import SEEDS_AGAIN, BatchSize
+from bscrit.sweep.caps import MAX_RETREATS, lowered, repeat_cap, rule_cap
+from bscrit.sweep.search import fewest_searched
 from bscrit.sweep.tune import Tuned
 
 NOISE_SAMPLES = 7  # of a run at least
 SHARED = 0.04  # ln(steps) that an easier target may lose by runs that were made for a harder one
 
 
-def measure(here: BatchSize, rate: Tuned, targets: tuple[float, ...]) -> Cohort | None:
-    """Fresh seeds at the tuned rate, or at a lower one where a seed was lost; None where nothing is missing."""
-    lr, steps, target = rate.lr, rate.steps, targets[-1]
+def measure(here: BatchSize, rate: Tuned, targets: tuple[float, ...], fewest_steps: float) -> Cohort | None:
+    """Fresh seeds at the tuned rate, or at a lower one where a seed was lost; None where nothing is missing.
+
+    Args:
+        fewest_steps: that smaller batch sizes need to the hardest target.
+    """
+    lr, target = rate.lr, targets[-1]
     done = here.measured(target)
-    last = [record for record in done if record.trial.lr == done[-1].trial.lr]
     retreats = max(len({record.trial.lr for record in done}) - 1, 0)
-    if last:
-        lr = last[0].trial.lr
+    if done:
+        lr = done[-1].trial.lr
+        last = [record for record in done if record.trial.lr == lr]
         if retreats < MAX_RETREATS and here.spec.learning_rate.tune == "race" and _is_lost(last, target):
             lr, retreats = lowered(lr), retreats + 1
     # Runs at this rate to a harder target serve as well: to ask the same trials again for this one would undo them.
-    have = {record.trial.seed for record in here.serving(target) if record.trial.lr == lr}
-    first = here.spec.sweep.first_seed
-    seeds = (seed for seed in range(first, first + here.spec.sweep.seeds) if seed not in have)
-    lanes = [(lr, seed) for seed in seeds if not here.is_given_up(lr, seed)]
+    seeds = range(here.spec.sweep.first_seed, here.spec.sweep.first_seed + here.spec.sweep.seeds)
+    have = {r.trial.seed: r for r in here.serving(target) if r.trial.lr == lr and r.trial.seed in seeds}
+    if _is_torn(list(have.values()), target):
+        have = {}
+    lanes = [(lr, seed) for seed in seeds if seed not in have and not here.is_given_up(lr, seed)]
     if not lanes:
         return None
-    if not math.isfinite(steps):
-        steps = here.fewest_steps(target)
+    steps, cap, cap_seeds = _expected(here, rate, done, target, retreats, fewest_steps)
     return here.cohort(
         "measure",
-        done[-1].order.round + 1 if done else 0,
         lanes,
         targets,
-        cap_steps=repeat_cap(steps, retreats, here.max_steps),
+        cap_steps=cap,
+        cap_seeds=cap_seeds if cap else 0,
+        least_steps=max((int(r.curve.steps[-1]) for r in have.values() if r.status == "reached"), default=0),
         noise=_noise_settings(here, steps),
     )
 
@@ -57,23 +66,38 @@ def is_served(here: BatchSize, target: float, rate: Tuned, pending: Sequence[flo
     """
     if here.measured(target):
         return False
-    if _rate_after_retreat(here) <= rate.lr:
-        return True
     asked = {r.order.targets[-1] for r in here.serving(target)}
     harder = {other for other in asked - {target} if here.spec.goal.reached(other, target)}
     rates = [*pending, *(here.measured(other)[-1].trial.lr for other in harder)]
     return any(rate.loss_at(lr) <= SHARED for lr in rates)
 
 
-def _rate_after_retreat(here: BatchSize) -> float:
-    """The rate to which runs to the hardest target had to go down; infinite where its search was right.
+def retreated(here: BatchSize, rate: Tuned) -> Tuned:
+    """The rate of an easier target, lower by the factor by which runs to the hardest one had to go down.
 
-    The searches of all targets share their seed, so an easier one was misled as well.
+    The searches of all targets share their seed, so that an easier one was misled as well.
     """
     runs = here.measured(here.hardest)
     if not runs or any(r.status != "reached" for r in runs if r.trial.lr == runs[-1].trial.lr):
-        return math.inf
-    return runs[-1].trial.lr if runs[-1].trial.lr < runs[0].trial.lr else math.inf
+        return rate
+    factor = min(runs[-1].trial.lr / runs[0].trial.lr, 1.0)
+    return replace(rate, lr=float(f"{factor * rate.lr:.3g}"), steps=rate.steps / factor)
+
+
+def _expected(
+    here: BatchSize, rate: Tuned, done: Sequence[Record], target: float, retreats: int, fewest_steps: float
+) -> tuple[float, int, int]:
+    """Steps that the repeats are expected to take, their cap, and on how many seeds it rests."""
+    again = here.is_searched_again(target)
+    steps = rate.steps if math.isfinite(rate.steps) else fewest_searched(here, target, again)
+    tune = here.spec.learning_rate.tune
+    if tune != "race":  # No lower rate follows where runs wander, and a grid's best rate rests on one run.
+        return steps, rule_cap(fewest_steps, here.max_steps) if tune == "rule" else 0, 0
+    own = [own for record in done if (own := record.steps_to(target)) is not None]
+    seeds = SEEDS_AGAIN if again else 1
+    if len(own) > seeds:
+        steps, seeds = max(steps, float(np.median(own))), len(own)
+    return steps, 0 if here.cut_short(target) > 1 else repeat_cap(steps, retreats, here.max_steps), seeds
 
 
 def _is_lost(runs: Sequence[Record], target: float) -> bool:
@@ -89,6 +113,14 @@ def _is_lost(runs: Sequence[Record], target: float) -> bool:
         and steps_to([record.curve for record in cohort], target, confirmed=False) is None
         for cohort in cohorts
     )
+
+
+def _is_torn(runs: Sequence[Record], target: float) -> bool:
+    """Whether seeds were added to others that had ended before the mean of all meets the target: they train again."""
+    reached = [record for record in runs if record.status == "reached"]
+    if len({record.order for record in reached}) < 2:
+        return False
+    return steps_to([record.curve for record in reached], target, confirmed=False) is None
 
 
 def _noise_settings(here: BatchSize, steps: float) -> NoiseSettings | None:

@@ -15,14 +15,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from bscrit.crossing import steps_to
 from bscrit.order import Cohort
 from bscrit.preflight import Preflight
 from bscrit.rate_law import BestRate, RateEstimate, fit_law
 from bscrit.record import Record
 from bscrit.sweep.auto import MOST, active, choose
-from bscrit.sweep.batch_size import BatchSize
+from bscrit.sweep.batch_size import SEEDS_AGAIN, BatchSize
 from bscrit.sweep.caps import MAX_RETREATS
-from bscrit.sweep.measurement import is_served, measure
+from bscrit.sweep.measurement import is_served, measure, retreated
 from bscrit.sweep.search import best_rate, search
 from bscrit.sweep.tune import MAX_LANES, Infeasible, Try, Tuned
 
@@ -80,7 +81,7 @@ def _at_sizes(
     """The cohorts of these batch sizes, and whether the rate is settled at each."""
     cohorts: list[Cohort] = []
     best_rates: list[BestRate] = []
-    fewest_steps = math.inf
+    steps: list[float] = []
     targets = spec.sweep.targets
     by_size: dict[int, list[Record]] = {size: [] for size in batch_sizes}
     for record in records:
@@ -88,22 +89,26 @@ def _at_sizes(
     for batch_size, own in by_size.items():
         facts = with_engine(preflight, batch_size)
         here = BatchSize(spec, facts, batch_size, targets, own, given_up)
-        planned, settled = _at_size(here, best_rates, fewest_steps)
+        # The fewest of one run may be luck: of searches the second fewest counts.
+        fewest = sorted([*steps, math.inf, math.inf])[0 if spec.learning_rate.tune == "rule" else 1]
+        planned, settled = _at_size(here, best_rates, fewest)
         if settled is None:
             larger = [
                 replace(here, batch_size=size, records=r)
                 for size, r in by_size.items()
                 if size > batch_size and r
             ]
-            beyond = [_at_size(there, best_rates, fewest_steps)[1] for there in larger]
+            beyond = [_at_size(there, best_rates, fewest)[1] for there in larger]
             rates = [there.best_rate for there in beyond if there and there.best_rate]
             if rates:
-                planned, _ = _at_size(here, [*best_rates, *rates], fewest_steps)
+                planned, _ = _at_size(here, [*best_rates, *rates], fewest)
             return cohorts + planned, False
         cohorts += planned
+        if cohorts and spec.learning_rate.tune == "rule":
+            return cohorts, False  # what this one takes is a cap for the larger ones
         if settled.best_rate:
             best_rates.append(settled.best_rate)
-            fewest_steps = min(fewest_steps, settled.steps)
+            steps.append(settled.steps)
         # A larger batch size needs more examples yet: where examples ran out, they run out there too.
         lost = {target for target in settled.unreachable if not _reached_above(records, batch_size, target)}
         targets = tuple(target for target in targets if target not in lost)
@@ -119,24 +124,33 @@ def _at_size(
 
     Args:
         best_rates: of other batch sizes.
-        fewest_steps: that a smaller one needs to the hardest target.
+        fewest_steps: that smaller ones need to the hardest target.
     """
-    predicted = _predicted(here, best_rates)
+    power = here.spec.optimizer.rate_power
+    predicted = fit_law(best_rates, power).at(here.batch_size) if best_rates else None
     begun = here.begun()
     rates = {target: _rate(here, target, predicted) for target in reversed(here.targets)}
+    if any(isinstance(rate, Infeasible) and rate.failed for rate in rates.values()):
+        return begun, None  # Larger ones wait for its rate until what made it fail is mended.
+    settled = _settled(here, rates, predicted)
     for target, rate in rates.items():
         if isinstance(rate, Try):
-            return begun or [search(here, rate, _targets(here, target), fewest_steps)], None
-    settled = _settled(here, rates, predicted)
+            again = here.is_searched_again(target)
+            cohort = search(here, rate, _targets(here, target), fewest_steps, again)
+            return begun or [cohort], settled if again else None
     if begun:
         return begun, settled
     # One target after the other, the hardest first: its runs, where they end up, may serve the easier ones.
     pending: list[float] = []
     for target, rate in rates.items():
-        if not isinstance(rate, Tuned) or (target != here.hardest and is_served(here, target, rate, pending)):
+        if not isinstance(rate, Tuned):
             continue
+        if target != here.hardest and not here.measured(target):
+            rate = retreated(here, rate)
+            if is_served(here, target, rate, pending):
+                continue
         pending += [] if here.measured(target) else [rate.lr]
-        if cohort := measure(here, rate, _targets(here, target)):
+        if cohort := measure(here, rate, _targets(here, target), fewest_steps):
             return [cohort], settled
     return [], settled
 
@@ -146,30 +160,30 @@ def _targets(here: BatchSize, target: float) -> tuple[float, ...]:
     return here.targets if target == here.hardest else (target,)
 
 
-def _predicted(here: BatchSize, best_rates: Sequence[BestRate]) -> RateEstimate | None:
-    """The rate that other batch sizes predict here, for the hardest target."""
-    power = here.spec.optimizer.rate_power
-    return fit_law(best_rates, power).at(here.batch_size) if best_rates else None
-
-
 def _rate(here: BatchSize, target: float, predicted: RateEstimate | None) -> Tuned | Try | Infeasible:
     """The rate for a target: the one that was measured last, else that of the search."""
     measured = here.measured(target)
-    return Tuned(measured[-1].trial.lr, math.inf) if measured else best_rate(here, target, predicted)
+    if measured:
+        return Tuned(measured[-1].trial.lr, math.inf)
+    return best_rate(here, target, predicted, here.is_searched_again(target))
 
 
 def _settled(
     here: BatchSize, rates: Mapping[float, Tuned | Try | Infeasible], predicted: RateEstimate | None
 ) -> Settled:
-    """What other batch sizes learn: from the search, whether or not its measurement has ended by now."""
-    lacking = tuple(t for t, rate in rates.items() if isinstance(rate, Infeasible) and rate.exhausted)
+    """What other batch sizes learn: from the first search, whatever its measurement has shown by now."""
     by_examples = here.max_steps == here.spec.sweep.max_examples // here.batch_size
-    unreachable = lacking if by_examples else ()
-    for rate in (best_rate(here, here.hardest, predicted), rates[here.hardest]):
+    unreachable = tuple(
+        target
+        for target, rate in rates.items()
+        if by_examples and isinstance(rate, Infeasible) and rate.exhausted
+    )
+    for rate in (best_rate(here, here.hardest, predicted, False), rates[here.hardest]):
         if isinstance(rate, Tuned):
-            return Settled(
-                BestRate(here.batch_size, RateEstimate(math.log(rate.lr))), rate.steps, unreachable
-            )
+            runs = [r.curve for r in here.measured(here.hardest) if r.status == "reached"]
+            steps = steps_to(runs, here.hardest, confirmed=False) if math.isinf(rate.steps) else None
+            ln_rate = RateEstimate(math.log(rate.lr))
+            return Settled(BestRate(here.batch_size, ln_rate), steps or rate.steps, unreachable)
     return Settled(None, math.inf, unreachable)
 
 
@@ -199,9 +213,11 @@ def largest_cost(spec: Spec, examples: int | None = None) -> tuple[int, float]:
         examples: the data set's size.
     """
     tuning = spec.learning_rate
-    lanes = len(tuning.rates) if tuning.tune == "grid" else MAX_LANES if tuning.tune == "race" else 0
-    retreats = MAX_RETREATS if tuning.tune == "race" else 0
-    lanes += spec.sweep.seeds * (1 + retreats) * len(spec.sweep.targets)
+    lanes = spec.sweep.seeds * len(spec.sweep.targets)
+    if tuning.tune == "race":  # searched again, too, measured before that, and at lower rates
+        lanes = MAX_LANES * (1 + SEEDS_AGAIN) + lanes * 2 * (1 + MAX_RETREATS)
+    elif tuning.tune == "grid":
+        lanes += len(tuning.rates)
     each = sorted(
         (lanes * spec.max_steps_at(size) * size for size in spec.candidates(examples)), reverse=True
     )

@@ -91,10 +91,12 @@ class Infeasible:
     Attributes:
         reason: in words.
         exhausted: whether it was the budget that the best rate lacked.
+        failed: whether every run failed, by an error or with its worker.
     """
 
     reason: str
     exhausted: bool = False
+    failed: bool = False
 
 
 def tune(
@@ -198,8 +200,8 @@ def _none_met(ladder: Sequence[Lane]) -> Try | Infeasible:
         return Try(_rounded(ladder[0].lr / step**power for power in range(1, few + 1)))
     best = min(range(len(ladder)), key=lambda row: ladder[row].loss)
     wanted = _missing_neighbours(ladder, best)
-    if not wanted and ladder[best].kind == "slow":  # stopped, not spent: all of them were too fast
-        wanted = [ladder[0].lr / max(_gap(ladder), SPACING)]
+    if not wanted and ladder[best].kind == "slow":  # it met a cap, which rises by the round
+        wanted = [ladder[best].lr]
     if wanted:
         return Try(_rounded(wanted))
     reason = f"the best rate, {ladder[best].lr:.3g}, does not arrive within the budget"

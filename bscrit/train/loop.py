@@ -158,7 +158,8 @@ class _Cohort:
             return  # it is judged when it goes on
         curves = [writer.evaluations.until(now) for writer in self.writers]
         standing = [writer.ending if writer.evaluations.last <= now else None for writer in self.writers]
-        endings = judge(self.order, curves, standing)
+        rates = [writer.trial.lr for writer in self.writers]
+        endings = judge(self.order, curves, standing, rates)
         for writer, ending in zip(self.writers, endings, strict=True):
             if ending is not None and writer.ending is None:
                 writer.ending = ending

@@ -218,3 +218,24 @@ def test_replaying_the_curves_gives_the_same_endings():
     for lost in range(4):
         ended_at = {row: step for row, step in first.items() if row != lost}
         assert play([None if row == lost else end for row, end in enumerate(whole)]) == whole
+
+
+def test_rates_with_several_seeds_race_by_their_mean():
+    """The first rate has a lucky seed and one that stays where it is; the second is faster on average."""
+    curves = [falling(4, 22), curve(np.full(23, 2.0)), falling(19, 22), falling(20, 22)]
+    rates = [0.1, 0.1, 0.2, 0.2]
+    endings = judge(order(), curves, [None] * 4, rates)
+    assert statuses(endings) == ["stopped", "stopped", "reached", "reached"]
+    alone = judge(order(), curves, [None] * 4)
+    assert alone[0].status == "reached", "each a rate of its own"
+
+
+def test_a_rate_that_lost_a_seed_is_out_of_the_race():
+    curves = [curve([2, math.nan]), falling(10, 1), falling(20, 1)]
+    assert statuses(judge(order(), curves, [None] * 3, [0.4, 0.4, 0.1])) == ["diverged", "stopped", None]
+
+
+def test_a_seed_that_is_added_trains_as_far_as_the_others():
+    late = order("measure", least_steps=20)
+    assert statuses(judge(late, [falling(10, 19)], [None])) == [None]
+    assert statuses(judge(late, [falling(10, 20)], [None])) == ["reached"]
