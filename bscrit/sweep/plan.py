@@ -136,8 +136,8 @@ def _at_size(
     for target, rate in rates.items():
         if isinstance(rate, Try):
             again = here.is_searched_again(target)
-            cohort = search(here, rate, _targets(here, target), fewest_steps, again)
-            return begun or [cohort], settled if again else None
+            race = search(here, rate, _targets(here, target), fewest_steps, again)
+            return begun or [race], settled if again else None
     if begun:
         return begun, settled
     # One target after the other, the hardest first: its runs, where they end up, may serve the easier ones.
