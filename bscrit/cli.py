@@ -115,6 +115,12 @@ def fit(
         bool,
         typer.Option("--strict", help="Exit 1 unless every B_crit is identified without serious caveat."),
     ] = False,
+    widest: Annotated[
+        float | None,
+        typer.Option(
+            help="Ratio of the ends of B_crit's interval beyond which it has a serious caveat [default: 4]."
+        ),
+    ] = None,
     baseline: Annotated[
         Path | None, typer.Option(help="Exit 1 when B_crit moved beyond both intervals of this fit.json.")
     ] = None,
@@ -139,6 +145,9 @@ def fit(
 ) -> None:
     """S_min, E_min and B_crit with 95 % intervals, a verdict and caveats, from any source.
 
+    A warning is a serious caveat: the answer may well be wrong although it looks right. A caution says that it is less
+    sure or less useful than it looks.
+
     Without --strict and --baseline the exit code is 0 also when nothing is identified: the verdict is the
     answer.
     """
@@ -157,6 +166,7 @@ def fit(
         direction=direction,
         unit=unit,
         noise=noise or (),
+        widest=widest,
     )
     raise typer.Exit(code)
 

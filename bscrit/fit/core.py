@@ -21,26 +21,60 @@ from bscrit.fit.points import points_of
 from bscrit.fit.report import Report
 from bscrit.fit.result import Fit
 from bscrit.fit.robust import belongs
+from bscrit.fit.shape import freed, sharpness, steepness, turning_point
 
 NOTHING: Mapping[float, float] = MappingProxyType({})
+WIDEST = 4.0  # ratio of the ends of an interval
 
 
-def fit_table(table: CrossingTable) -> Report:
-    """Fit every group and target of a source's crossings."""
-    fits = tuple(fit_family(family, table.horizons, table.warmups) for family in families(table))
+def fit_table(table: CrossingTable, widest: float = WIDEST) -> Report:
+    """Fit every group and target of a source's crossings.
+
+    Args:
+        widest: ratio of the interval's ends beyond which a B_crit has a serious caveat.
+    """
+    fits = tuple(
+        fit_family(family, table.horizons, table.warmups, widest=widest) for family in families(table)
+    )
     return Report(table.source, table.unit or "example", fits, table.notes, table.crossings)
 
 
-def fit_family(family: Family, horizons: Sequence[str] = (), warmups: Mapping[float, float] = NOTHING) -> Fit:
-    """Fit one frontier."""
+def fit_family(
+    family: Family,
+    horizons: Sequence[str] = (),
+    warmups: Mapping[float, float] = NOTHING,
+    *,
+    widest: float = WIDEST,
+) -> Fit:
+    """Fit one frontier: the batch sizes up to the one of fewest steps, where steps rise beyond it."""
     frontier = choose(family)
     rows = rows_of(frontier)
-    keep = belongs(rows)
+    sound = belongs(rows)
+    turn = turning_point(rows, sound)
+    keep = sound if turn is None else sound & (rows.point <= turn)
     curve = fit_hyperbola(summarise(rows, keep))
-    verdict = judge(curve)
-    said = answer(curve, verdict)
-    diagnostics = diagnose(curve)
-    draft = Draft(frontier, rows, keep, curve, verdict, said, diagnostics, horizons, warmups)
+    knee, fall = (freed(curve, form) if curve else None for form in (sharpness, steepness))
+    verdict = judge(curve, knee, fall, rises=turn is not None)
+    said = answer(curve, verdict, knee, fall)
+    points = points_of(frontier, rows, keep)
+    diagnostics = diagnose(curve, knee, fall)
+    draft = Draft(
+        frontier,
+        rows,
+        sound,
+        keep,
+        curve,
+        knee,
+        fall,
+        turn,
+        verdict,
+        said,
+        points,
+        diagnostics,
+        horizons,
+        warmups,
+        widest,
+    )
     return Fit(
         group=dict(family.group),
         target=family.target,
@@ -50,7 +84,7 @@ def fit_family(family: Family, horizons: Sequence[str] = (), warmups: Mapping[fl
         b_crit=said.b_crit,
         cbs_20=said.cbs_20,
         sigma=_scatter(curve),
-        points=points_of(frontier, rows, keep),
+        points=points,
         caveats=caveats(draft),
         diagnostics=diagnostics,
         region=curve.joint if curve and verdict == "identified" else (),

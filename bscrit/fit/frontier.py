@@ -19,6 +19,7 @@ from bscrit.crossing import Crossing
 from bscrit.fit.crossings import Family
 from bscrit.fit.likelihood import Floats, Sample
 
+MOST_BOUNDS = 40  # of censored runs at a batch size, told apart in its likelihood
 FROM_THE_FIRST_POINT = log(100.0)  # a gap as wide as this says only that the target was met by then
 
 
@@ -178,13 +179,15 @@ def _rank(runs: list[Crossing]) -> tuple[bool, int, float, float]:
 def _cells(
     rows: Rows, keep: NDArray[np.bool_], place: NDArray[np.intp], known: Floats
 ) -> Iterator[tuple[float, float, float, float]]:
-    """(point, bound, side, runs) of every censored group."""
-    censored = keep & (rows.side != 0)
-    for point in np.unique(place[censored]):
-        for side in (1.0, -1.0):
-            here = rows.y[censored & (place == point) & (rows.side == side)]
-            bounds, counts = np.unique(here, return_counts=True)
-            outermost = slice(-1, None) if side > 0 else slice(0, 1)
-            chosen = slice(None) if known[point] else outermost
-            for bound, count in zip(bounds[chosen], counts[chosen], strict=True):
-                yield float(point), float(bound), side, float(count)
+    """(point, bound, side, runs) of every censored group; of many bounds neighbours share their mean."""
+    for side in (1.0, -1.0):
+        censored = keep & (rows.side == side)
+        for point in np.unique(place[censored]):
+            bounds, counts = np.unique(rows.y[censored & (place == point)], return_counts=True)
+            if not known[point]:
+                outermost = -1 if side > 0 else 0
+                yield float(point), float(bounds[outermost]), side, float(counts[outermost])
+                continue
+            groups = min(len(bounds), MOST_BOUNDS)
+            for b, c in zip(np.array_split(bounds, groups), np.array_split(counts, groups), strict=True):
+                yield float(point), float(np.average(b, weights=c)), side, float(c.sum())

@@ -136,7 +136,8 @@ def _shape(fit: Fit) -> list[str]:
     parts = []
     q, without, law = (fit.diagnostics.get(name) for name in ("knee_sharpness", "leave_one_out", "power_law"))
     if fit.verdict == "identified" and q:
-        parts.append(f"knee sharpness q {shown(Estimate(**q), 2)}, 1 for the hyperbola")
+        value = shown(Estimate(q["value"], q["low"], q["high"]), 2)
+        parts.append(f"knee sharpness q {value}, 1 for the hyperbola")
     if fit.verdict == "identified" and without:
         ends = f"{number(without['low'])} to {number(without['high'])}"
         parts.append(f"B_crit is {ends} when one batch size is left out")
@@ -181,5 +182,5 @@ def _remark(point: Point) -> str:
     if point.censored:
         parts.append(f"{point.censored} of {point.runs} did not reach the target")
     if point.robust_weight < 1:
-        parts.append("set aside" if point.robust_weight == 0 else "some runs set aside")
+        parts.append("left out" if point.robust_weight == 0 else "some runs set aside")
     return ", ".join(parts)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from bscrit.errors import UserError
-from bscrit.fit.core import fit_table
+from bscrit.fit.core import WIDEST, fit_table
 from bscrit.fit.crossings import from_records
 from bscrit.fit.noise.compare import with_noise
 from bscrit.fit.noise.meter import is_noise, read_meters, report_of, with_meters
@@ -33,6 +33,7 @@ def fit(
     direction: Literal["down", "up"] | None = None,
     unit: str | None = None,
     noise: Path | str | Sequence[Path | str] = (),
+    widest: float | None = None,
 ) -> Report:
     """Fit S = s_min (1 + b_crit/B) to every group and target of a source.
 
@@ -47,6 +48,7 @@ def fit(
         unit: what a batch size counts.
         noise: files noise.csv that a meter wrote, one per run, to set against the fits of one source; their
             batch size is n_big, in the unit of the source.
+        widest: ratio of the ends of an interval of B_crit beyond which it has a serious caveat, 4 when left out.
 
     Returns:
         The frozen report; `report.table()` and `report.points()` are data frames.
@@ -55,8 +57,8 @@ def fit(
         UserError: whatever cannot be understood, with the place and the remedy; a source that is named twice;
             folders that count in different units; options on columns where there are none.
     """
-    unit, targets = as_unit(unit), as_targets(targets)
-    sources = [carried(one) for one in (source if isinstance(source, list | tuple) else [source])]
+    unit, targets, widest = as_unit(unit), as_targets(targets), _as_widest(widest)
+    sources = [carried(each) for each in (source if isinstance(source, list | tuple) else [source])]
     meters = [noise] if isinstance(noise, str | Path) else list(noise)
     _refuse_twice(sources)
     _refuse_twice(meters)
@@ -67,6 +69,8 @@ def fit(
     if meters and len(sources) > 1:
         raise UserError("--noise", "goes with one source", f"name one: {sources[0]}")
     measured = read_meters(meters) if meters else None
+    from bscrit.tables.table import read_table
+
     opened = [_opened(one) for one in sources]
     folders = [_name(one) for one in opened if isinstance(one, Results)]
     if folders and len(folders) == len(opened):
@@ -74,29 +78,17 @@ def fit(
     if len(opened) > 1 and not folders:
         opened = [opened]  # several files of one export are one table
     reports = [
-        _of_results(one, targets, unit)
-        if isinstance(one, Results)
-        else _of_table(one, targets, columns or {}, by, direction, unit)
-        for one in opened
+        _of_results(source, targets, unit, widest)
+        if isinstance(source, Results)
+        else fit_table(
+            read_table(source, targets=targets, columns=columns or {}, by=by, direction=direction, unit=unit),
+            widest,
+        )
+        for source in opened
     ]
     if len(reports) > 1:
         return _side_by_side(list(map(_name, sources)), reports)
     return reports[0] if measured is None else with_meters(reports[0], measured)
-
-
-def _of_table(
-    source: Any,
-    targets: Sequence[float] | None,
-    columns: Mapping[str, str],
-    by: Sequence[str],
-    direction: Literal["down", "up"] | None,
-    unit: str | None,
-) -> Report:
-    from bscrit.tables.table import read_table
-
-    return fit_table(
-        read_table(source, targets=targets, columns=columns, by=by, direction=direction, unit=unit)
-    )
 
 
 def _name(source: Any) -> str:
@@ -117,7 +109,17 @@ def _opened(source: Any) -> Any:
     return read_results(Path(source))
 
 
-def _of_results(results: Results, targets: Sequence[float] | None, unit: str | None) -> Report:
+def _as_widest(widest: float | None) -> float:
+    if widest is None:
+        return WIDEST
+    if not widest > 1:
+        raise UserError(
+            f"--widest {widest:g}", "is no factor from end to end", "give a number above 1, such as 4"
+        )
+    return widest
+
+
+def _of_results(results: Results, targets: Sequence[float] | None, unit: str | None, widest: float) -> Report:
     if results.spec is None:
         _check_alike(results)
     records = results.belonging
@@ -127,7 +129,7 @@ def _of_results(results: Results, targets: Sequence[float] | None, unit: str | N
         )
     facts = results.preflight
     table = from_records(records, targets)
-    report = fit_table(replace(table, source=str(results.folder), unit=unit or facts.unit))
+    report = fit_table(replace(table, source=str(results.folder), unit=unit or facts.unit), widest)
     fits = tuple(with_noise(fit, records, facts.examples) for fit in report.fits)
     runs = partial(sweep_runs, records, fits, facts.examples)
     return replace(report, fits=fits, notes=(*_notes(results), *report.notes), deferred_runs=runs)

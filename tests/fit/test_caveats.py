@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from bscrit.crossing import Crossing, CrossingTable
 from bscrit.estimate import Estimate
@@ -76,6 +77,9 @@ def test_few_steps():
     assert caveat.serious
     assert "4096" in caveat.text
     assert "16," not in caveat.text
+    (fit,) = fit_table(CrossingTable(tuple(few))).fits
+    steps = [point.steps for point in fit.points if point.steps < 10]
+    assert f"within {min(steps):.3f} to {max(steps):.3f} steps" in caveat.text
     epochs = [replace(row, steps=row.steps / 1e6) for row in rows(seed=1)]
     assert found(epochs) == {}
 
@@ -105,10 +109,48 @@ def test_undecided():
     assert found(rows(0.4, 1, sizes=(48, 56, 64, 72, 80), seed=3))["undecided"].serious
 
 
-def test_wide_interval_names_the_best_addition():
-    caveat = found(rows(0.15, 1, sizes=SIZES[::2], seed=2))["wide-interval"]
-    assert "factor" in caveat.text
+def test_a_wide_interval_names_the_best_addition():
+    data = rows(0.15, 1, sizes=SIZES[::2], seed=2)
+    caveat = found(data)["wide"]
+    assert caveat.serious
+    assert "more than 4" in caveat.text
     assert "would help most" in caveat.hint
+    (fit,) = fit_table(CrossingTable(tuple(data)), widest=100.0).fits
+    assert fit.verdict == "identified"
+    assert "wide" not in {caveat.code for caveat in fit.caveats}
+
+
+def test_heavy_tails():
+    data = rows(0.02, 4)
+    for place in range(0, 36, 7):
+        data[place] = replace(data[place], steps=3 * data[place].steps)
+    caveats = found(data)
+    assert caveats["heavy-tails"].serious
+    assert "6 of 36 runs" in caveats["heavy-tails"].text
+    assert "outlier" not in caveats
+
+
+@pytest.mark.parametrize("rise", [2.0, 4.0, 8.0])
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_steps_rise(rise, seeds):
+    """S_min (1 + B_crit/B) (1 + B/(rise B_crit)): B_crit and S_min are bounded by what was seen before the rise."""
+    data = [replace(row, steps=row.steps * (1 + row.batch_size / (rise * 256))) for row in rows(0.02, seeds)]
+    (fit,) = fit_table(CrossingTable(tuple(data))).fits
+    caveats = {caveat.code: caveat for caveat in fit.caveats}
+    assert caveats["steps-rise"].serious
+    assert not {"needs-larger", "outlier"} & set(caveats)
+    assert fit.verdict == "lower bound"
+    assert fit.b_crit.low < 256
+    assert fit.s_min.high > 1000
+    last = min(fit.points, key=lambda point: point.steps).batch_size
+    assert [point.robust_weight for point in fit.points] == [float(p.batch_size <= last) for p in fit.points]
+
+
+def test_a_large_batch_that_never_arrives_is_a_rise():
+    data = [replace(row, censored=row.batch_size > 1024) for row in rows(0.02)]
+    beyond = [replace(row, steps=3 * row.steps) if row.censored else row for row in data]
+    assert "steps-rise" in found(beyond)
+    assert "steps-rise" not in found(data)
 
 
 def test_no_replicates():
@@ -133,11 +175,44 @@ def test_lack_of_fit_against_seeds():
     assert "lack-of-fit" not in found(rows(0.08, 3))
 
 
+def test_a_misfit_of_form_is_not_in_the_interval():
+    """Tuning that scatters between batch sizes is; a knee of another form is not."""
+    soft = [
+        replace(
+            row,
+            steps=row.steps
+            * 1000
+            * (1 + (256 / row.batch_size) ** 0.7)
+            / (1000 * (1 + 256 / row.batch_size)),
+        )
+        for row in rows(0.01)
+    ]
+    assert found(rows(0.01, 3, tuning=0.08))["lack-of-fit"].text.endswith("the interval includes it")
+    assert "the interval includes it" not in found(soft)["lack-of-fit"].text
+
+
 def test_knee_shape():
     sharp = [Crossing(float(b), 1000 * (1 + (256 / b) ** 1.6) ** (1 / 1.6)) for b in SIZES]
     assert "sharper" in found(sharp)["knee-shape"].text
-    soft = [Crossing(float(b), 1000 * (1 + (256 / b) ** 0.7) ** (1 / 0.7)) for b in SIZES]
-    assert "softer" in found(soft)["knee-shape"].text
+    assert not found(sharp)["knee-shape"].serious
+    floor = [replace(row, steps=max(row.steps, 2500.0)) for row in rows(0.01)]
+    assert found(floor)["knee-shape"].serious
+
+
+@pytest.mark.parametrize(("exponent", "remedy"), [(0.7, "smaller batch sizes"), (1.5, "weight decay")])
+def test_another_fall_at_small_batch(exponent, remedy):
+    """S_min (1 + (B_crit/B)^exponent): perfect scaling was not seen, and nothing is identified."""
+    ideal = {b: (1 + (256 / b) ** exponent) / (1 + 256 / b) for b in SIZES}
+    (fit,) = fit_table(
+        CrossingTable(tuple(replace(row, steps=row.steps * ideal[row.batch_size]) for row in rows(0.02)))
+    ).fits
+    caveats = {caveat.code: caveat for caveat in fit.caveats}
+    assert fit.verdict == "not identified"
+    assert fit.b_crit == Estimate(None)
+    assert caveats["knee-shape"].serious
+    assert remedy in caveats["knee-shape"].hint
+    assert "undecided" not in caveats
+    assert fit.diagnostics["scaling_exponent"]["value"] == pytest.approx(exponent, rel=0.1)
 
 
 def test_commands_are_a_remedy_for_sweeps_alone():

@@ -83,7 +83,37 @@ def test_a_knee_at_the_end_of_the_range_needs_precision():
 def test_a_bound_stays_within_what_was_tried():
     found = curve(Design(11, 3, 0.02, place=1.4))
     assert found.b_crit.low > 4096
-    assert answer(found, judge(found)).b_crit == Estimate(None, pytest.approx(4096), None)
+    assert answer(found, judge(found)).b_crit == Estimate(None, pytest.approx(4096 / 1.2), None)
+
+
+@pytest.mark.parametrize("place", [0.97, 1.03])
+def test_bounds_near_the_edge_of_the_range_hold(place):
+    """Of frontiers whose knee lies within 20 % of the largest or smallest batch size."""
+    for at in (place, 1 - place):
+        design, bounds = Design(7, 1, 0.15, place=at), []
+        for seed in range(60):
+            fitted = curve(design, seed)
+            if (verdict := judge(fitted)) in ("lower bound", "upper bound"):
+                bounds.append(answer(fitted, verdict).b_crit)
+        held = sum((b.low or 0) <= design.b_crit <= (b.high or np.inf) for b in bounds)
+        assert len(bounds) > 10
+        assert held >= 0.95 * len(bounds)
+
+
+def test_three_batch_sizes_of_one_run_each_identify_nothing():
+    exact = {16: 17_000.0, 256: 2000.0, 4096: 1062.5}
+    assert verdict(exact).verdict != "identified"
+    repeated = tuple(Crossing(float(b), s, seed=str(i)) for b, s in exact.items() for i in range(2))
+    (fit,) = fit_table(CrossingTable(repeated)).fits
+    assert fit.verdict == "identified"
+
+
+def test_a_plateau_above_an_observed_mean_identifies_nothing():
+    fitted = curve(Design(7, 3, 0.02))
+    assert judge(fitted) == "identified"
+    raised = replace(fitted, best=replace(fitted.best, a=fitted.best.a + 0.2))
+    assert judge(raised) == "not identified"
+    assert answer(raised, "not identified") == Answer()
 
 
 def test_no_curve():

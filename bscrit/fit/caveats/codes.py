@@ -1,6 +1,7 @@
 """Reasons for caution: a closed list, each with its numbers and the next step.
 
-A serious caveat is one under which the answer may well be wrong although it looks right.
+A serious caveat (a "warning") is one under which the answer may well be wrong although it looks right; any other
+(a "caution") is one under which it is less sure or less useful than it looks.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ OF_THE_FIT: Mapping[str, Callable[[Draft], Iterator[Caveat]]] = {
     "needs-larger": curve.needs_larger,
     "needs-smaller": curve.needs_smaller,
     "undecided": curve.undecided,
-    "wide-interval": curve.wide_interval,
+    "wide": curve.wide,
     "no-replicates": curve.no_replicates,
     "outlier": runs.outlier,
+    "heavy-tails": runs.heavy_tails,
+    "steps-rise": curve.steps_rise,
     "hangs-on-one": curve.hangs_on_one,
     "lack-of-fit": curve.lack_of_fit,
     "knee-shape": curve.knee_shape,

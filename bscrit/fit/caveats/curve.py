@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import exp, inf, log, sqrt
+from math import comb, exp, inf, log, sqrt
 
 import numpy as np
 
 from bscrit.estimate import Estimate
 from bscrit.fit import design
 from bscrit.fit.caveats.draft import Draft
+from bscrit.fit.identify import SIGNIFICANT as FORM
 from bscrit.fit.likelihood import Sample
 from bscrit.fit.result import Caveat
+from bscrit.fit.shape import Shape
 from bscrit.fit.surface import Surface
 from bscrit.words import counted, interval, number, percent, shown, size
 
-WIDE = 4.0  # ratio of the interval's ends
 SIGNIFICANT = 0.01
+SHARP = 2.0  # up to which a knee leaves B_crit where it is
+IN_SIGN = 0.05  # probability of so few changes of sign among residuals
 PREFERRED = 4.0  # difference of AIC
 LINEAR = 0.98  # a power law with this exponent is perfect scaling, which the hyperbola holds too
 RISE = log(1.1)
@@ -32,7 +35,7 @@ def few_batch_sizes(f: Draft) -> Iterator[Caveat]:
 
 
 def needs_larger(f: Draft) -> Iterator[Caveat]:
-    if f.verdict == "lower bound":
+    if f.verdict == "lower bound" and f.turn is None:
         text = (
             f"even the largest batch size, {size(f.tried[-1])}, is too close to perfect scaling to show the"
             f" plateau: B_crit is at least {number(f.answer.b_crit.low or 0)}"
@@ -50,7 +53,7 @@ def needs_smaller(f: Draft) -> Iterator[Caveat]:
 
 
 def undecided(f: Draft) -> Iterator[Caveat]:
-    if f.verdict == "not identified" and f.curve is not None:
+    if f.verdict == "not identified" and f.curve is not None and not f.of_another_curve:
         ends = interval(f.curve.b_crit)
         text = (
             f"with a scatter of {percent(f.scatter)}, batch sizes {size(f.tried[0])} to {size(f.tried[-1])}"
@@ -59,11 +62,11 @@ def undecided(f: Draft) -> Iterator[Caveat]:
         yield Caveat("undecided", text, f.add(), serious=True)
 
 
-def wide_interval(f: Draft) -> Iterator[Caveat]:
+def wide(f: Draft) -> Iterator[Caveat]:
     value, low, high = f.answer.b_crit.value, f.answer.b_crit.low, f.answer.b_crit.high
-    if f.verdict != "identified" or not value or not low or not high or high / low < WIDE:
+    if not value or not low or not high or high / low <= f.widest:
         return
-    text = f"the interval of B_crit spans a factor {number(high / low, 2)}"
+    text = f"the interval of B_crit spans a factor {number(high / low, 2)}, more than {f.widest:g}"
     hint = "repeat the batch sizes with more seeds"
     if f.additions:
         (chosen,) = f.additions
@@ -72,7 +75,20 @@ def wide_interval(f: Draft) -> Iterator[Caveat]:
             f"a run at batch size {size(chosen)} would help most (interval {narrower:.0%} as wide in ln B_crit)"
             f"{f.command([chosen])}; or more seeds"
         )
-    yield Caveat("wide-interval", text, hint)
+    yield Caveat("wide", text, hint, serious=True)
+
+
+def steps_rise(f: Draft) -> Iterator[Caveat]:
+    if f.turn is None:
+        return
+    least, *beyond = f.points[f.turn :]
+    factor = max(point.steps for point in beyond) / least.steps
+    text = (
+        f"steps to the target rise beyond batch size {size(least.batch_size)}, to {number(factor, 3)} times as many:"
+        f" {'the fit ends there, and ' if f.curve else ''}the plateau was not seen"
+    )
+    hint = "tune the rate more finely at large batch, with a warm-up; the budget of tuning may be too small there"
+    yield Caveat("steps-rise", text, hint, serious=True)
 
 
 def no_replicates(f: Draft) -> Iterator[Caveat]:
@@ -100,27 +116,36 @@ def lack_of_fit(f: Draft) -> Iterator[Caveat]:
     if test and test["p"] < SIGNIFICANT and f.curve is not None and f.curve.scatter.tau > NEGLIGIBLE:
         text = (
             f"batch sizes lie {percent(f.curve.scatter.tau)} off the curve beyond what seeds explain"
-            f" ({percent(f.curve.scatter.sigma)} per run; F = {number(test['f'])}, p = {test['p']:.1g});"
-            " the interval includes it"
+            f" ({percent(f.curve.scatter.sigma)} per run; F = {number(test['f'])}, p = {test['p']:.1g}); the interval"
+            f" {'takes it for scatter, and it is the form of the curve' if _is_systematic(f) else 'includes it'}"
         )
         hint = "tune the rate more finely, with the same recipe at every batch size"
         yield Caveat("lack-of-fit", text, hint)
 
 
 def knee_shape(f: Draft) -> Iterator[Caveat]:
-    q = f.diagnostics.get("knee_sharpness")
-    if not q or f.verdict != "identified":
+    if f.fall and f.of_another_curve:
+        p = shown(Estimate(f.fall.value, f.fall.low, f.fall.high), 2)
+        text = f"at small batch sizes steps fall as B^-p with p = {p}, and not with p = 1: perfect scaling was not seen"
+        hint = "tune the rate more finely at small batch, or add smaller batch sizes"
+        if f.fall.value > 1:
+            hint = (
+                "scale beta2 and weight decay per example at small batch, or leave those sizes out of the fit"
+            )
+        yield Caveat("knee-shape", text, hint, serious=True)
         return
-    sharper, softer = (q["low"] or 0) > 1, q["high"] is not None and q["high"] < 1
-    if sharper or softer:
-        text = (
-            f"the knee is {'sharper' if sharper else 'softer'} than a hyperbola:"
-            f" q = {shown(Estimate(**q), 2)}, not 1"
-        )
+    knee = f.knee
+    sharper, softer = knee and (knee.low or 0) > 1, knee and knee.high is not None and knee.high < 1
+    if knee and f.verdict == "identified" and (sharper or softer):
+        q = shown(Estimate(knee.value, knee.low, knee.high), 2)
+        text = f"the knee is {'sharper' if sharper else 'softer'} than a hyperbola: q = {q}, not 1"
         hint = (
             "read B_crit as where the knee is; take steps between batch sizes from the points, not the curve"
         )
-        yield Caveat("knee-shape", text, hint)
+        serious = knee.p < FORM and not 1 < knee.value < SHARP
+        if serious and sharper:
+            hint = "see what keeps steps from falling at large batch: a warm-up, sparse evaluation, an unstable rate"
+        yield Caveat("knee-shape", text, hint, serious)
 
 
 def power_law(f: Draft) -> Iterator[Caveat]:
@@ -155,6 +180,22 @@ def wide_gaps(f: Draft) -> Iterator[Caveat]:
     if gap > f.scatter / 2:
         text = f"sparse logging leaves a crossing uncertain by {percent(gap)}; the interval includes it"
         yield Caveat("wide-gaps", text, "log the evaluation more often around the target")
+
+
+def _is_systematic(f: Draft) -> bool:
+    """Whether the misfit is one of form: of the knee, of the fall, or of residuals that keep their sign."""
+    if f.curve is None:
+        return False
+    if any(shape is not None and _excludes_one(shape) for shape in (f.knee, f.fall)):
+        return True
+    sample = f.curve.sample.only(f.curve.sample.n > 0)
+    residuals = sample.mean - float(f.curve.best.a[0]) - np.logaddexp(0.0, f.curve.beta - sample.x)
+    changes, pairs = int((np.diff(np.sign(residuals)) != 0).sum()), len(sample) - 1
+    return sum(comb(pairs, k) for k in range(changes + 1)) < IN_SIGN * float(2**pairs)
+
+
+def _excludes_one(shape: Shape) -> bool:
+    return (shape.low or 0.0) > 1 or (shape.high or inf) < 1
 
 
 def _scatter_from(sample: Sample, first: int) -> float:

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from bscrit.fit import design
 from bscrit.fit.frontier import Frontier, Rows
 from bscrit.fit.hyperbola import Hyperbola
-from bscrit.fit.identify import Answer
-from bscrit.fit.result import Verdict
+from bscrit.fit.identify import Answer, is_another_curve
+from bscrit.fit.result import Point, Verdict
+from bscrit.fit.shape import Shape
 from bscrit.words import size, sizes
 
 
@@ -23,23 +24,34 @@ class Draft:
     """A fit before its caveats are written.
 
     Attributes:
-        frontier, rows, keep: the runs, as arrays, and which of them take part.
+        frontier, rows: the runs, and as arrays.
+        sound: which of them belong; `keep` are those of them that the curve is fitted to.
         curve: None where nothing could be fitted.
+        knee, fall: sharpness of the knee, exponent of the fall at small batch.
+        turn: point of fewest steps, beyond which they rise; None where they do not.
         answer: estimates, as far as the verdict allows.
+        points: as the report has them.
         diagnostics: as in diagnostics.py.
         horizons: schedules that depend on the planned length of a run.
         warmups: batch size -> steps of warm-up.
+        widest: ratio of an interval's ends that is a serious caveat.
     """
 
     frontier: Frontier
     rows: Rows
+    sound: NDArray[np.bool_]
     keep: NDArray[np.bool_]
     curve: Hyperbola | None
+    knee: Shape | None
+    fall: Shape | None
+    turn: int | None
     verdict: Verdict
     answer: Answer
+    points: Sequence[Point]
     diagnostics: Mapping[str, Any]
     horizons: Sequence[str]
     warmups: Mapping[float, float]
+    widest: float
 
     @property
     def tried(self) -> list[float]:
@@ -60,6 +72,11 @@ class Draft:
     def scatter(self) -> float:
         """Standard deviation of a batch size's ln(steps) about the curve; 0 where there is no curve."""
         return 0.0 if self.curve is None else self.curve.spread
+
+    @property
+    def of_another_curve(self) -> bool:
+        """Whether steps do not fall as a hyperbola does."""
+        return self.curve is not None and is_another_curve(self.curve, self.knee, self.fall)
 
     @property
     def additions(self) -> list[float]:

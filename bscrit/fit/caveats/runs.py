@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import exp, inf
+from math import exp
 
 import numpy as np
 
 from bscrit.fit.caveats.draft import Draft
 from bscrit.fit.frontier import Tuned
 from bscrit.fit.result import Caveat
+from bscrit.fit.robust import are_many, far_off
 from bscrit.words import counted, number, size, sizes
 
 IN_WARMUP = 0.5  # share of a run
@@ -19,7 +20,7 @@ COARSE = 1.6  # ratio of neighbouring rates; tuned frontiers need sqrt 2
 
 
 def outlier(f: Draft) -> Iterator[Caveat]:
-    every = np.flatnonzero(~f.keep).tolist()
+    every = np.flatnonzero(~f.sound).tolist()
     for index in every[:LISTED]:
         place = int(f.rows.point[index])
         point = f.frontier.points[place]
@@ -36,6 +37,17 @@ def outlier(f: Draft) -> Iterator[Caveat]:
     if len(every) > LISTED:
         text = f"and {counted(len(every) - LISTED, 'more run')} far from the others: set aside"
         yield Caveat("outlier", text, "so many are no accident: check what the runs have in common")
+
+
+def heavy_tails(f: Draft) -> Iterator[Caveat]:
+    bad = far_off(f.rows)
+    if are_many(bad):
+        text = (
+            f"{int(bad.sum())} of {counted(len(bad), 'run')} lie far from the others at their batch size: so many are"
+            " no accident, none is set aside, and the interval is that of ordinary scatter"
+        )
+        hint = "repeat with more seeds; check the rate, which near the edge of stability makes seeds differ"
+        yield Caveat("heavy-tails", text, hint, serious=True)
 
 
 def rate_at_edge(f: Draft) -> Iterator[Caveat]:
@@ -117,35 +129,28 @@ def horizon(f: Draft) -> Iterator[Caveat]:
 
 def in_warmup(f: Draft) -> Iterator[Caveat]:
     """A warm-up of W steps adds about W/2 at every batch size: to S_min, when it is most of a run."""
-    at = [
-        (point.batch_size, f.warmups[point.batch_size])
-        for point in f.frontier.points
-        if f.warmups.get(point.batch_size, 0.0) > IN_WARMUP * _fewest(point)
-    ]
+    met = [point for point in f.points if point.censored < point.runs]
+    at = [point.batch_size for point in met if f.warmups.get(point.batch_size, 0) > IN_WARMUP * point.steps]
     if at:
         text = (
-            f"the target is met during the warm-up, or soon after it, at batch size"
-            f" {sizes([batch_size for batch_size, _ in at])} (warm-up of up to {number(max(w for _, w in at))} steps)"
+            f"the target is met during the warm-up, or soon after it, at batch size {sizes(at)} (warm-up of up to"
+            f" {number(max(f.warmups[size] for size in at))} steps)"
         )
         yield Caveat("in-warmup", text, "choose a harder target, or a shorter warm-up", serious=True)
 
 
 def few_steps(f: Draft) -> Iterator[Caveat]:
     """A table may count epochs instead of steps; those are left in peace."""
-    fewest = {point.batch_size: _fewest(point) for point in f.frontier.points}
-    at = [batch_size for batch_size, steps in fewest.items() if 1 <= steps < FEW_STEPS]
+    at = [point for point in f.points if point.censored < point.runs and 1 <= point.steps < FEW_STEPS]
     if at:
+        fewest, most = (number(limit(point.steps for point in at), 4) for limit in (min, max))
         text = (
-            f"the target is met within {number(min(fewest[one] for one in at))} to"
-            f" {number(max(fewest[one] for one in at))} steps at batch size {sizes(at)}: a start, not a run"
+            f"the target is met within {fewest if fewest == most else f'{fewest} to {most}'} steps at batch size"
+            f" {sizes([point.batch_size for point in at])}: a start, not a run"
         )
         yield Caveat(
             "few-steps", text, "choose a harder target, one that takes dozens of steps", serious=True
         )
-
-
-def _fewest(point: Tuned) -> float:
-    return min((run.steps for run in point.runs if not run.censored), default=inf)
 
 
 def _listed(points: Sequence[Tuned]) -> str:
