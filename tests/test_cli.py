@@ -99,7 +99,7 @@ def test_a_sweep_prints_its_summary_on_stdout_and_talks_on_stderr(run, spec, tmp
     assert code == 0
     assert out.splitlines()[0].split()[:2] == ["batch", "size"]
     assert "batch size 4 search" in err
-    assert err.splitlines()[-1] == f"next: bscrit fit {tmp_path / 'my results'}"
+    assert err.splitlines()[-1] == f"next: bscrit fit '{tmp_path / 'my results'}'"
     code, out, err = run("sweep", spec, "--out", tmp_path / "my results")
     assert code == 0
     assert " 0 new" in out
@@ -134,6 +134,15 @@ def test_a_dry_run_of_a_finished_sweep_says_so(run, spec):
     assert "nothing is left to train" in out
     code, out, _ = run("sweep", spec, "--dry-run", "--set", "sweep.seeds=3")
     assert "batch size 4: measure" in out
+    assert "not reused" not in out
+
+
+def test_a_dry_run_says_which_trials_another_recipe_leaves_aside(run, spec, tmp_path):
+    run("sweep", spec)
+    trials = len(list((tmp_path / "results" / "tiny" / "trials").iterdir()))
+    _, out, _ = run("sweep", spec, "--dry-run", "--set", "optimizer.momentum=0.5")
+    assert "0 trials of this sweep in results/tiny already" in out
+    assert f"{trials} other trials in this folder, not reused" in out
 
 
 def test_a_dry_run_shows_the_schedule_in_steps_at_every_batch_size(run, spec):

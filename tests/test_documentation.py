@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -118,3 +119,32 @@ def test_the_changelog_names_the_version():
     import bscrit
 
     assert f"## {bscrit.__version__}" in (ROOT / "CHANGELOG.md").read_text("utf-8")
+
+
+def printed_commands(source: str) -> list[str]:
+    """Commands and options with a value in the strings that a module may print; its docstrings are none."""
+    tree = ast.parse(source)
+    said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant | ast.JoinedStr)]
+    shown = "\n".join(ast.unparse(node) for node in texts if id(node) not in said)
+    return re.findall(r"`bscrit [^`]*`|--set \S+", shown)
+
+
+def pastes(command: str) -> bool:
+    """Without a placeholder, and without brackets that a shell expands."""
+    return not re.search(r"\b[A-Z]{4,}\b|\.\.\.", command) and not re.search(r"=\[", command)
+
+
+def test_printed_commands_work_when_pasted():
+    modules = [path for path in (ROOT / "bscrit").rglob("*.py") if path.name != "cli.py"]
+    listed = {text: path.name for path in modules for text in printed_commands(path.read_text("utf-8"))}
+    assert len(listed) > 5
+    assert {text: name for text, name in listed.items() if not pastes(text)} == {}
+
+
+@pytest.mark.parametrize(
+    "text", ["`bscrit sweep SPEC`", "`bscrit fit ... --json`", "--set sweep.batch_sizes=[4,8]"]
+)
+def test_the_check_of_printed_commands_can_fail(text: str):
+    assert set(printed_commands(f'x = f"add it: {text} now"')) == {text}
+    assert not pastes(text)

@@ -46,7 +46,11 @@ def read_baseline(path: Path) -> Baseline:
     except OSError as error:
         raise UserError(where, error.strerror or "cannot be read", remedy) from None
     except (ValueError, RecursionError):
-        raise UserError(where, "is not a fit.json", "make one with `bscrit fit ... --json`") from None
+        raise UserError(
+            where,
+            "is not a fit.json",
+            "`bscrit fit` of a results folder leaves one there, and its --json prints one",
+        ) from None
 
 
 def parse_baseline(where: str, data: Any) -> Baseline:

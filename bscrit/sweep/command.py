@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import shutil
 import sys
 import tempfile
@@ -11,13 +12,14 @@ from pathlib import Path
 
 from bscrit.order import Cohort
 from bscrit.preflight import Preflight
-from bscrit.results import is_results, read_records
+from bscrit.results import Results, is_results, read_records
 from bscrit.spec import Spec, read_spec
 from bscrit.sweep.auto import MOST
 from bscrit.sweep.executors import executor_of
 from bscrit.sweep.plan import largest_cost, plan
 from bscrit.sweep.preflight import inspect
 from bscrit.sweep.run import check_torch, default_folder, run
+from bscrit.sweep.summary import not_reused
 from bscrit.sweep.view import Plain
 from bscrit.words import compact, counted, plural
 
@@ -45,7 +47,7 @@ def sweep(path: Path, out: Path | None, overrides: Sequence[str], dry_run: bool)
         print("  hint: mend what failed; the same command tries it again", file=sys.stderr)
     if swept.missing or swept.given_up:
         return 1
-    print(f"next: bscrit fit {out}", file=sys.stderr)
+    print(f"next: bscrit fit {shlex.quote(str(out))}", file=sys.stderr)
     return 0
 
 
@@ -56,8 +58,9 @@ def _dry(spec: Spec, out: Path) -> str:
         facts = inspect(spec, folder, executor, Plain(spec, sys.stderr))
     shutil.rmtree(folder)  # after an error it stays: the remedy names the log in it
     assert facts is not None
-    records = read_records(out) if is_results(out) else []
-    cohorts = plan(spec, facts, records)
+    results = Results(out, tuple(read_records(out)) if is_results(out) else (), spec, facts)
+    cohorts = plan(spec, facts, results.records)
+    own = f"{counted(len(results.asked_for), 'trial')} of this sweep in {out} already"
     trials, examples = largest_cost(spec, facts.examples)
     data = "drawn without end" if facts.examples is None else f"{facts.examples} {plural(facts.unit)}"
     lines = [
@@ -66,7 +69,8 @@ def _dry(spec: Spec, out: Path) -> str:
         f"targets {', '.join(f'{t:g}' for t in spec.sweep.targets)}",
         *_batch_sizes(spec, facts),
         *_schedule(spec, facts),
-        f"{len(records)} trials in {out} already" if records else f"results would go to {out}",
+        own if results.records else f"results would go to {out}",
+        *not_reused(results),
         "next:" if cohorts else "nothing is left to train",
         *(f"  {_describe(cohort)}" for cohort in cohorts),
     ]

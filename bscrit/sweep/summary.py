@@ -38,21 +38,7 @@ def summary(outcome: Outcome) -> str:
     listed = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
     new = sum(record.trial.name in outcome.new for record in records)
     lines.append(f"{len(records)} trials: {listed or 'none'}; {len(records) - new} reused, {new} new")
-    changed = sum(
-        spec.asks_for(record.trial, record.trial.fingerprint)
-        for record in results.records
-        if record.trial.fingerprint != results.preflight.fingerprint
-    )
-    if changed:
-        lines.append(
-            f"{counted(changed, 'trial')} of other data or code: not reused, what they trained has changed"
-        )
-    others = len(results.records) - len(records) - changed
-    if others:
-        lines.append(
-            f"{others} other trials lie in this folder that the spec does not ask for: other batch sizes, or "
-            "other settings, optimizer or schedule, which `bscrit fit` leaves out"
-        )
+    lines += not_reused(results)
     trained, winning = cost(spec, records)
     if winning:
         lines.append(
@@ -69,6 +55,26 @@ def summary(outcome: Outcome) -> str:
     ]
     lines.append(f"{duration(outcome.seconds)}; results in {results.folder}")
     return "\n".join(lines)
+
+
+def not_reused(results: Results) -> list[str]:
+    """Trials in the folder that are none of this sweep's, and why."""
+    spec, lines = _spec(results), []
+    changed = sum(
+        spec.asks_for(record.trial, record.trial.fingerprint)
+        for record in results.records
+        if record.trial.fingerprint != results.preflight.fingerprint
+    )
+    if changed:
+        lines.append(
+            f"{counted(changed, 'trial')} of other data or code: not reused, what they trained has changed"
+        )
+    if others := len(results.records) - len(results.asked_for) - changed:
+        lines.append(
+            f"{counted(others, 'other trial')} in this folder, not reused: the spec does not ask for them, of other "
+            "batch sizes, settings, optimizer or schedule; `bscrit fit` leaves them out"
+        )
+    return lines
 
 
 def batch_sizes(results: Results) -> tuple[int, ...]:

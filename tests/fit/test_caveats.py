@@ -217,7 +217,7 @@ def test_another_fall_at_small_batch(exponent, remedy):
 
 def test_commands_are_a_remedy_for_sweeps_alone():
     swept = found(rows(sizes=SIZES[:3], role="measure"))["few-batch-sizes"]
-    assert "`bscrit sweep SPEC --set sweep.batch_sizes=[16,32,64," in swept.hint
+    assert "by the same `bscrit sweep` with --set 'sweep.batch_sizes=[16,32,64," in swept.hint
     assert "bscrit sweep" not in found(rows(sizes=SIZES[:3]))["few-batch-sizes"].hint
 
 

@@ -73,7 +73,7 @@ def test_trials_of_another_spec_are_named_and_left_out(records):
     here = sum(record.trial.batch_size == 4 for record in records)
     text = told(records, spec=other)
     assert f"{here} trials:" in text
-    assert f"{len(records) - here} other trials lie in this folder" in text
+    assert f"{len(records) - here} other trials in this folder, not reused" in text
 
 
 def test_trials_of_other_data_or_code_are_counted_and_not_reused(records):
@@ -82,7 +82,7 @@ def test_trials_of_other_data_or_code_are_counted_and_not_reused(records):
     text = summary(Outcome(Results(Path("results/x"), (*records, *own), SPEC, changed)))
     assert "2 trials:" in text
     assert f"{len(records)} trials of other data or code: not reused" in text
-    assert "other trials lie" not in text
+    assert "other trial" not in text
     assert "of other data or code" not in told(records)
 
 

@@ -94,7 +94,7 @@ def steps_rise(f: Draft) -> Iterator[Caveat]:
 def no_replicates(f: Draft) -> Iterator[Caveat]:
     if f.curve is not None and not f.curve.sample.replicated:
         text = "one run per batch size: seeds and tuning can't be told apart, what scatters is both"
-        command = ": `bscrit sweep SPEC --set sweep.seeds=3`" if f.swept else ""
+        command = ", by the same `bscrit sweep` with --set sweep.seeds=3" if f.swept else ""
         yield Caveat("no-replicates", text, f"repeat each batch size with fresh seeds{command}")
 
 

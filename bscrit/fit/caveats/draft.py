@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, log, sqrt
@@ -104,9 +105,10 @@ class Draft:
         return any(run.role for point in self.frontier.points for run in point.runs)
 
     def command(self, new: Sequence[float]) -> str:
-        """The command that sweeps what was tried and these batch sizes; "" for somebody else's runs."""
+        """The option by which a sweep trains these batch sizes, too; "" for somebody else's runs."""
         listed = ",".join(size(one) for one in sorted({*self.tried, *new}))
-        return f": `bscrit sweep SPEC --set sweep.batch_sizes=[{listed}]`" if self.swept else ""
+        setting = shlex.quote(f"sweep.batch_sizes=[{listed}]")
+        return f", by the same `bscrit sweep` with --set {setting}" if self.swept else ""
 
     def _wanted(self) -> list[float]:
         if self.curve is not None and self.reached:

@@ -11,7 +11,9 @@ from bscrit.fit.result import Fit, NoiseComparison, NoiseWindows
 from bscrit.words import counted, number, plural, scale_name, shown, size, sizes
 
 UNRESOLVED = "not resolved"
-NO_FIT = "there is no B_crit to compare with: `bscrit fit TABLE --noise noise.csv` sets both side by side"
+NO_FIT = (
+    "there is no B_crit to compare with: a fit of runs takes this file by --noise, and sets both side by side"
+)
 
 
 def block(fit: Fit, unit: str) -> list[str]:
