@@ -22,8 +22,6 @@ MOST_EXPANDED = 2**20  # elements of parameters copied for groups
 
 
 def gradients_of(total: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
-    if not parameters:
-        return []
     return list(torch.autograd.grad(total, parameters, allow_unused=True, materialize_grads=True))
 
 

@@ -100,23 +100,9 @@ class Lanes:
         return len(self.stack.seeds)
 
     @property
-    def seeds(self) -> tuple[int, ...]:
-        return self.stack.seeds
-
-    @property
-    def lrs(self) -> tuple[float, ...]:
-        """Learning rates at full strength."""
-        return tuple(self.optimizer.lrs.tolist())
-
-    @property
     def parameters(self) -> Mapping[str, Tensor]:
         """Trainable parameters by name, [K, ...]; not copies."""
         return {name: tensor.detach() for name, tensor in self.stack.parameters.items()}
-
-    @property
-    def buffers(self) -> Mapping[str, Tensor]:
-        """Buffers and frozen parameters by name, [K, ...]; not copies."""
-        return self.stack.buffers
 
     def step(self, start: int, factor: float) -> None:
         """Update every lane with the batch after its first `start` examples, at rates `factor * lrs`."""

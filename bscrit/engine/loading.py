@@ -65,10 +65,8 @@ def _has(workload: Any, name: str) -> bool:
 
 def _completed(workload: Any) -> Workload:
     """A class that only has the four methods gets the rest of the contract from `Workload`."""
-    for name in ("unit", "examples", "sums_over_examples"):
+    for name in ("unit", "examples", "sums_over_examples", "fingerprint", "prepare"):
         if not hasattr(workload, name):
-            setattr(workload, name, getattr(Workload, name))
-    for name in ("fingerprint", "prepare"):
-        if not hasattr(workload, name):
-            setattr(workload, name, getattr(Workload, name).__get__(workload))
+            default = getattr(Workload, name)
+            setattr(workload, name, default.__get__(workload) if callable(default) else default)
     return workload  # type: ignore[no-any-return]

@@ -37,8 +37,6 @@ def in_storage(model: nn.Module, device: torch.device, dtype: torch.dtype, owner
                 f"parameter {name!r} is {str(parameter.dtype).removeprefix('torch.')}: complex ones are not trained",
                 "keep it as two real numbers, torch.view_as_complex in forward",
             )
-    if not any(buffer.is_complex() for buffer in model.buffers()):
-        return model.to(device=device, dtype=dtype)
 
     def move(tensor: Tensor) -> Tensor:
         kind = tensor.dtype

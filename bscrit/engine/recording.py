@@ -8,7 +8,7 @@ reads a value is refused, be it a kernel that returns a number, or code that ask
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from operator import getitem
@@ -26,8 +26,9 @@ _aten = torch.ops.aten
 _VIEWS = {_aten.detach.default, _aten.alias.default, _aten.view.default, _aten._unsafe_view.default}
 _VIEWS |= {_aten.expand.default, _aten.transpose.int, _aten.t.default, _aten.unsqueeze.default}
 _VIEWS |= {_aten.squeeze.dims, _aten.squeeze.dim, _aten.permute.default, _aten.select.int, _aten.slice.Tensor}
-_SHAPE_ALONE = {_aten.ones_like.default, _aten.zeros_like.default, _aten.full_like.default}
-_SHAPE_ALONE |= {_aten.new_zeros.default, _aten.new_ones.default, _aten.new_full.default}
+_OF_SHAPES = {_aten.ones_like.default, _aten.zeros_like.default, _aten.full_like.default}
+_OF_SHAPES |= {_aten.new_zeros.default, _aten.new_ones.default, _aten.new_full.default}
+_OF_SHAPES |= {_aten.lift_fresh_copy.default}  # of a number in the code
 
 
 class NotRecorded(Exception):
@@ -95,7 +96,7 @@ class _StandIn(Tensor):
         )
         torch._C._set_throw_on_mutable_data_ptr(made)
         made.original, made.node = original, node
-        node.meta["layout"] = original.shape, original.stride(), original.storage_offset(), original.dtype
+        node.meta["layout"] = _layout(original)
         return made
 
     @classmethod
@@ -133,7 +134,7 @@ class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, kernel: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         if kernel is _aten.lift_fresh.default:
-            kernel = _aten.lift_fresh_copy.default  # of a number in the code: it may be written into
+            kernel = _aten.lift_fresh_copy.default  # it may be written into
         stand_ins: dict[int, _StandIn] = {}
 
         def real(value: Any) -> Any:
@@ -145,32 +146,30 @@ class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def node(value: Any) -> Any:
             return self.node(value) if isinstance(value, Tensor) else value
 
-        operands = map_aggregate(args, real), map_aggregate(dict(kwargs or {}), real)
-        self._check(kernel, *operands, stand_ins)
+        operands, keywords = map_aggregate((args, dict(kwargs or {})), real)
+        self._check(kernel, operands, keywords, stand_ins)
         call = self.graph.call_function(kernel, *map_aggregate((args, dict(kwargs or {})), node))
-        results = kernel(*operands[0], **operands[1])
+        results = kernel(*operands, **keywords)
 
         def standing_in(result: Any, node: Node) -> Any:
             if result is None or id(result) in stand_ins:
                 return stand_ins.get(id(result))
             if not isinstance(result, Tensor):
                 raise NotRecorded(f"what follows {kernel} depends on the values of a tensor")
-            self._keep(node, kernel, result)
             return _StandIn(result, node)
 
-        if not isinstance(results, list | tuple):
-            return standing_in(results, call)
-        call.meta["layout"] = ()
-        return type(results)(
-            standing_in(result, self.graph.call_function(getitem, (call, place)))
-            for place, result in enumerate(results)
-        )
+        if isinstance(results, list | tuple):
+            call.meta["layout"] = ()
+            places = [self.graph.call_function(getitem, (call, place)) for place in range(len(results))]
+            return type(results)(map(standing_in, results, places))
+        constant = kernel in _OF_SHAPES or all(one in self._constants for one in call.all_input_nodes)
+        if constant and isinstance(results, Tensor) and results.numel() <= LARGEST_CONSTANT:
+            self._constants[call] = results
+        return standing_in(results, call)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return (
-            False  # no call is compiled here; to say so, torch would import its compiler, a second and a half
-        )
+        return False  # to say so, torch would import its compiler, which takes a second and a half
 
     def fold(self) -> None:
         """Compute once what depends on shapes, and on numbers that stand in the code, alone."""
@@ -192,21 +191,16 @@ class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if any(id(tensor) not in stand_ins for tensor in _written(kernel, args, kwargs)):
                 raise NotRecorded(f"{kernel} writes into a tensor from elsewhere")
 
-    def _keep(self, node: Node, kernel: Any, result: Tensor) -> None:
-        """Remember a result that is the same at every call, if nothing draws or writes."""
-        same = kernel in _SHAPE_ALONE or kernel is _aten.lift_fresh_copy.default
-        source = node.args[0] if node.target is getitem else node
-        assert isinstance(source, Node)
-        if (
-            same or all(one in self._constants for one in source.all_input_nodes)
-        ) and result.numel() <= LARGEST_CONSTANT:
-            self._constants[node] = result
-
     def _attribute(self, name: str, tensor: Tensor) -> Node:
         self.tensors[name] = tensor
         node = self.graph.get_attr(name)
-        node.meta["layout"] = tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype
+        node.meta["layout"] = _layout(tensor)
         return node
+
+
+def _layout(tensor: Tensor) -> Hashable:
+    """The properties that decide whether a view of a tensor is another tensor."""
+    return tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype
 
 
 def _has_fixed_shape(kernel: Any, args: Any) -> bool:

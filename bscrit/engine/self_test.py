@@ -158,7 +158,7 @@ def _two_batches(lanes: Lanes) -> dict[str, Tensor]:
     """Buffers after a step whose rate is zero, which leaves the parameters alone."""
     tensors = {f"gradient of {name}": tensor for name, tensor in lanes.gradients(0).items()}
     lanes.step(0, 0.0)
-    tensors |= {f"buffer {name}": tensor.clone() for name, tensor in lanes.buffers.items()}
+    tensors |= {f"buffer {name}": tensor.clone() for name, tensor in lanes.stack.buffers.items()}
     second = lanes.gradients(lanes.batch_size)
     tensors |= {f"second gradient of {name}": tensor for name, tensor in second.items()}
     return {**tensors, "evaluation": torch.from_numpy(lanes.evaluate())}

@@ -8,7 +8,7 @@ one, and a resumed run would no longer be bitwise the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -32,40 +32,30 @@ class Stack:
     @classmethod
     def of_models(cls, seeds: Sequence[int], models: Sequence[nn.Module]) -> Stack:
         """Copies of the tensors of one model a lane."""
-        parameters = [dict(model.named_parameters()) for model in models]
-        buffers = [dict(model.named_buffers()) for model in models]
-        stacks = {
-            name: torch.stack([lane[name].detach() for lane in lanes])
-            for lanes in (parameters, buffers)
-            for name in lanes[0]
-        }
-        trained = {name for name, parameter in parameters[0].items() if parameter.requires_grad}
-        return cls(
-            tuple(seeds),
-            {name: stacks[name].requires_grad_() for name in parameters[0] if name in trained},
-            {name: stack for name, stack in stacks.items() if name not in trained},
-        )
+        lanes = [{**dict(model.named_parameters()), **dict(model.named_buffers())} for model in models]
+        stacks = {name: torch.stack([lane[name].detach() for lane in lanes]) for name in lanes[0]}
+        trained = [name for name, tensor in lanes[0].items() if tensor.requires_grad]
+        return cls._of(seeds, stacks, trained)
 
     @classmethod
     def joined(cls, stacks: Sequence[Stack], device: torch.device) -> Stack:
         """The lanes of several stacks in one, on this device."""
+        seeds = [seed for stack in stacks for seed in stack.seeds]
+        tensors = {
+            name: joined([stack.tensors[name].to(device) for stack in stacks]) for name in stacks[0].tensors
+        }
+        return cls._of(seeds, tensors, stacks[0].parameters)
 
-        def join(tensors: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
-            return {name: joined([lanes[name].to(device) for lanes in tensors]) for name in tensors[0]}
-
-        parameters = join([stack.parameters for stack in stacks])
-        for parameter in parameters.values():
-            parameter.requires_grad_()
-        seeds = tuple(seed for stack in stacks for seed in stack.seeds)
-        return cls(seeds, parameters, join([stack.buffers for stack in stacks]))
+    @classmethod
+    def _of(cls, seeds: Sequence[int], stacks: Mapping[str, Tensor], trained: Iterable[str]) -> Stack:
+        parameters = {name: stacks[name].requires_grad_() for name in trained}
+        buffers = {name: stack for name, stack in stacks.items() if name not in parameters}
+        return cls(tuple(seeds), parameters, buffers)
 
     def selected(self, rows: Sequence[int]) -> Stack:
         """A copy of some lanes."""
-        return Stack(
-            tuple(self.seeds[row] for row in rows),
-            {name: rows_of(tensor, rows).requires_grad_() for name, tensor in self.parameters.items()},
-            {name: rows_of(tensor, rows) for name, tensor in self.buffers.items()},
-        )
+        stacks = {name: rows_of(tensor, rows) for name, tensor in self.tensors.items()}
+        return self._of([self.seeds[row] for row in rows], stacks, self.parameters)
 
     @property
     def tensors(self) -> dict[str, Tensor]:

@@ -113,7 +113,7 @@ class Vectorised:
 
     def _evaluations(self, module: nn.Module, tensors: Mapping[str, Tensor], batch: Any) -> list[Tensor]:  # noqa: ARG002
         lanes = len(self._stack.seeds)
-        copies = {name: _doubled(t) if lanes == 1 else t.clone() for name, t in tensors.items()}
+        copies = {name: _twice(t) if lanes == 1 else t.clone() for name, t in tensors.items()}
 
         def evaluate(tensors: Mapping[str, Tensor]) -> Tensor:
             with self._places.holding(tensors):
@@ -128,9 +128,5 @@ class Vectorised:
 
 
 def _twice(stack: Tensor) -> Tensor:
-    return _doubled(stack.detach()).requires_grad_(stack.requires_grad)
-
-
-def _doubled(stack: Tensor) -> Tensor:
     """A copy of one lane, twice, in its memory order."""
-    return stack.expand(2, *stack.shape[1:]).clone()
+    return stack.detach().expand(2, *stack.shape[1:]).clone().requires_grad_(stack.requires_grad)

@@ -167,7 +167,7 @@ def _add_parts(sums: Sums, lanes: Lanes, batches: list[Any], parts: int, start: 
         mine = narrowed(batches, first, examples * groups)
         first += examples * groups
         if (lanes.micro_batch is None or lanes.micro_batch >= total) and _add_at_once(
-            sums, lanes, _unflattened(stacked(mine, lanes.which), groups, examples), [examples] * groups
+            sums, lanes, _in_groups(stacked(mine, lanes.which), groups, examples), [examples] * groups
         ):
             continue
         for part in parts_of(mine, examples):
@@ -178,16 +178,16 @@ def _add_parts(sums: Sums, lanes: Lanes, batches: list[Any], parts: int, start: 
 
 def _add_at_once(sums: Sums, lanes: Lanes, batch: Any, sizes: list[int]) -> bool:
     """Add the gradients of groups of one size, where one pass can have them all."""
-    if set(sums.metrics) == {"identity"}:  # replayed as a whole
-        reduced = lanes.engine.grouped(batch, sizes[0], _squares_and_sums)
-        if reduced is not None:
-            squares, *total = reduced
-            sums.put({"identity": squares}, [sizes[0] * tensor for tensor in total], sizes)
-        return reduced is not None
-    found = lanes.engine.grouped(batch, sizes[0])
-    if found is not None:
-        sums.add(found, sizes)
-    return found is not None
+    alone = set(sums.metrics) == {"identity"}  # then all of it is replayed
+    gradients = lanes.engine.grouped(batch, sizes[0], _squares_and_sums if alone else list)
+    if gradients is None:
+        return False
+    if alone:
+        squares, *total = gradients
+        sums.put({"identity": squares}, [sizes[0] * tensor for tensor in total], sizes)
+    else:
+        sums.add(gradients, sizes)
+    return True
 
 
 def _squares_and_sums(stacks: list[Tensor]) -> list[Tensor]:
@@ -220,6 +220,6 @@ def _adam(lanes: Lanes) -> Metric:
     return adam(moments, max(lanes.optimizer.updates, 1), beta2, settings["eps"])
 
 
-def _unflattened(batch: Any, groups: int, examples: int) -> Any:
+def _in_groups(batch: Any, groups: int, examples: int) -> Any:
     """[K, groups * examples, ...] as [K, groups, examples, ...]."""
     return map_tensors(lambda tensor: tensor.unflatten(1, (groups, examples)), batch)

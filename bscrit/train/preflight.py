@@ -173,7 +173,7 @@ def _mixing(
     """Why a batch is not the sum of its parts; "" where it is."""
     if not workload.sums_over_examples:
         return "the workload says that its loss is not a sum over examples"
-    kinds = {type(module).__name__ for module in workload.model(lanes.seeds[0]).modules()}
+    kinds = {type(module).__name__ for module in workload.model(lanes.stack.seeds[0]).modules()}
     norms = sorted(kind for kind in kinds if "BatchNorm" in kind)
     if norms:
         return f"{norms[0]} mixes the examples of a batch"

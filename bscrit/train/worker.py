@@ -55,21 +55,6 @@ ORPHAN_SECONDS = 60.0
 _workloads: dict[str, Workload] = {}
 
 
-def run(
-    folders: Sequence[Path],
-    leave: threading.Event | None = None,
-    shard: Shard | None = None,
-    pace: Pace | None = None,
-) -> bool:
-    """Train the cohort that lies in these folders; False when asked to leave before it ended."""
-    record = read_record(folders[0])
-    assert record is not None, "the sweep begins a folder before it hands it over"
-    trial, order = record.trial, record.order
-    workload = _prepared(trial.workload, trial.settings, trial.goal.metric, order.device)
-    facts = {"device": order.device, "dtype": trial.dtype, "unit": workload.unit, "versions": versions()}
-    return train(folders, workload, facts, leave.is_set if leave else lambda: False, shard, pace)
-
-
 def _prepared(use: str, settings: Mapping[str, Any], metric: str, device: str) -> Workload:
     text = json.dumps([use, settings, metric, device], sort_keys=True)
     if text not in _workloads:
@@ -121,9 +106,7 @@ def answer(request: Request, leave: threading.Event | None = None) -> Answer:
                 _prepare(request.setup)
                 return Done()
             case Train():
-                pace = Pace()
-                ended = run(request.folders, leave, request.shard, pace)
-                return Done(ended, pace.stretches, pace.waits)
+                return _train(request, leave or threading.Event())
     except UserError as error:
         traceback.print_exc()
         return Failed("user", error.what, error.where, error.remedy)
@@ -134,6 +117,16 @@ def answer(request: Request, leave: threading.Event | None = None) -> Answer:
             with TrialPaths(folder).log.open("a", encoding="utf-8") as log:
                 log.write(text)
         return Failed("trial", in_short(error))
+
+
+def _train(request: Train, leave: threading.Event) -> Done:
+    record = read_record(request.folders[0])
+    assert record is not None, "the sweep begins a folder before it hands it over"
+    trial, order, pace = record.trial, record.order, Pace()
+    workload = _prepared(trial.workload, trial.settings, trial.goal.metric, order.device)
+    facts = {"device": order.device, "dtype": trial.dtype, "unit": workload.unit, "versions": versions()}
+    ended = train(request.folders, workload, facts, leave.is_set, request.shard, pace)
+    return Done(ended, pace.stretches, pace.waits)
 
 
 def _prepare(setup: Setup) -> None:

@@ -43,7 +43,7 @@ def train(lanes: Lanes, first: int, last: int) -> Lanes:
 
 
 def tensors(lanes: Lanes) -> dict[str, torch.Tensor]:
-    return {name: tensor.clone() for name, tensor in {**lanes.parameters, **lanes.buffers}.items()}
+    return {name: tensor.clone() for name, tensor in {**lanes.parameters, **lanes.stack.buffers}.items()}
 
 
 def assert_rows(lanes: Lanes, rows, whole: Lanes) -> None:
@@ -90,8 +90,8 @@ def test_lanes_that_are_left_go_on_bitwise_as_if_none_had_gone(name, engine, opt
     fewer.keep([4, 0, 1])
     train(fewer, 2, 4)
     fewer.keep([2, 1])
-    assert (fewer.seeds, len(fewer)) == ((SEEDS[1], SEEDS[0]), 2)
-    assert fewer.lrs == (LRS[1], LRS[0])
+    assert (fewer.stack.seeds, len(fewer)) == ((SEEDS[1], SEEDS[0]), 2)
+    assert fewer.optimizer.lrs.tolist() == [LRS[1], LRS[0]]
     assert_rows_as_promised(train(fewer, 4, 6), [1, 0], whole, name)
 
 
@@ -172,7 +172,7 @@ def test_lanes_saved_one_by_one_go_on_together_in_any_order():
     states = [saved.state_dict([row]) for row in (3, 1, 4)]
     loaded = lanes_of(regression("mlp"), [0], optimizer=ADAM)
     loaded.load_state_dict(*states)
-    assert loaded.lrs == (LRS[3], LRS[1], LRS[4])
+    assert loaded.optimizer.lrs.tolist() == [LRS[3], LRS[1], LRS[4]]
     assert_rows(train(loaded, 3, 6), [3, 1, 4], whole)
     ahead = saved.state_dict([0])
     train(saved, 3, 4)
@@ -247,7 +247,7 @@ def stubborn_model():
 def test_an_evaluation_that_cannot_be_vectorised_goes_lane_by_lane():
     stubborn, plain = lanes_of(Stubborn(stubborn_model)), lanes_of(Regression(stubborn_model))
     assert stubborn.evaluate() == pytest.approx(plain.evaluate(), rel=1e-6)
-    assert stubborn.buffers["seen"].tolist() == [0.0] * 5
+    assert stubborn.stack.buffers["seen"].tolist() == [0.0] * 5
 
 
 def test_an_evaluation_of_all_lanes_that_does_not_fit_goes_lane_by_lane(monkeypatch):
@@ -263,10 +263,10 @@ def test_an_evaluation_of_all_lanes_that_does_not_fit_goes_lane_by_lane(monkeypa
 
 def test_loop_keeps_a_buffer_that_forward_replaces():
     lanes = train(lanes_of(Regression(Counting), engine="loop"), 0, 3)
-    assert lanes.buffers["count"].tolist() == [3.0] * 5
+    assert lanes.stack.buffers["count"].tolist() == [3.0] * 5
     lanes.keep([2])
     train(lanes, 3, 4)
-    assert lanes.buffers["count"].tolist() == [4.0]
+    assert lanes.stack.buffers["count"].tolist() == [4.0]
 
 
 def test_dropout_in_a_loop_is_a_function_of_seed_and_step():
@@ -303,7 +303,7 @@ def test_frozen_parameters_stay():
         lanes = lanes_of(Regression(frozen), engine=engine)
         before = tensors(lanes)
         train(lanes, 0, 2)
-        assert torch.equal(lanes.buffers["1.weight"], before["1.weight"])
+        assert torch.equal(lanes.stack.buffers["1.weight"], before["1.weight"])
         assert not torch.equal(lanes.parameters["1.bias"], before["1.bias"])
         train(lanes, 2, 3).keep([0])
         lanes.load_state_dict(lanes.state_dict())

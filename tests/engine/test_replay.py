@@ -64,8 +64,8 @@ def replayed(replay: Replay) -> list[str]:
 def assert_same(found: Lanes, expected: Lanes) -> None:
     assert np.array_equal(found.losses, expected.losses)
     for kind in ("parameters", "buffers"):
-        for name, tensor in getattr(expected, kind).items():
-            assert torch.equal(getattr(found, kind)[name], tensor), name
+        for name, tensor in getattr(expected.stack, kind).items():
+            assert torch.equal(getattr(found.stack, kind)[name], tensor), name
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -188,7 +188,7 @@ def test_what_was_prepared_is_trained_on(tmp_path, monkeypatch):
     monkeypatch.setattr(worker, "_workloads", {})
     assert worker.answer(Prepare(SETUP)) == Done()
     monkeypatch.setattr(worker, "load_workload", None)
-    assert worker.run(begun(tmp_path))
+    assert worker.answer(Train(tuple(begun(tmp_path)))).ended
 
 
 def test_what_is_wrong_with_a_workload_is_not_told_by_those_who_prepare(start, tmp_path):
