@@ -14,13 +14,13 @@ SUFFIXES = ((1e12, "tn"), (1e9, "bn"), (1e6, "M"), (1e3, "k"))
 def number(value: float, digits: int = 3) -> str:
     """A number with a few significant digits and thousands separated.
 
-    >>> number(47040.3), number(0.03217), number(12.5)
-    ('47,000', '0.0322', '12.5')
+    >>> number(47040.3), number(0.03217), number(12.5), number(0.9996)
+    ('47,000', '0.0322', '12.5', '1.00')
     """
     if not isfinite(value) or value == 0:
         return f"{value:g}"
-    places = digits - 1 - floor(log10(abs(value)))
-    rounded = round(value, places)
+    rounded = float(f"{value:.{digits - 1}e}")
+    places = digits - 1 - floor(log10(abs(rounded)))
     if abs(rounded) >= 1e15 or abs(rounded) < 1e-4:
         return f"{value:.{digits - 1}e}"
     return f"{rounded:,.{max(places, 0)}f}"
