@@ -13,6 +13,7 @@ from bscrit.engine.calls import Inputs
 from bscrit.engine.replay import Replay
 from bscrit.engine.stacks import Stack
 from bscrit.engine.workload import Workload
+from bscrit.errors import UserError
 from bscrit.measure.holding import Places
 from bscrit.measure.losses import check_losses
 from bscrit.measure.nested import map_tensors, tensors_of
@@ -21,8 +22,20 @@ Reduce = Callable[[list[Tensor]], list[Tensor]]
 MOST_EXPANDED = 2**20  # elements of parameters copied for groups
 
 
-def gradients_of(total: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
-    return list(torch.autograd.grad(total, parameters, allow_unused=True, materialize_grads=True))
+def gradients_of(total: Tensor, parameters: Mapping[str, Tensor]) -> list[Tensor]:
+    """
+    Raises:
+        UserError: a gradient that torch keeps sparse, by the name of its parameter.
+    """
+    leaves = list(parameters.values())
+    gradients = list(torch.autograd.grad(total, leaves, allow_unused=True, materialize_grads=True))
+    for name, gradient in zip(parameters, gradients, strict=True):
+        if gradient.layout is not torch.strided:
+            what = "has sparse gradients, which are not trained"
+            raise UserError(
+                f"parameter {name!r}", what, "make them dense: sparse=False in an embedding, or .to_dense()"
+            )
+    return gradients
 
 
 def total_loss(workload: Workload, returned: Any, batch: Any, divisor: int, *, lanes: bool) -> Tensor:
@@ -79,7 +92,7 @@ class Groups:
     ) -> list[Tensor]:
         lanes, groups = tensors_of(batch)[0].shape[:2]
         copies = {name: stack.detach().repeat_interleave(groups, 0) for name, stack in tensors.items()}
-        leaves = [copies[name].requires_grad_() for name in parameters]
+        leaves = {name: copies[name].requires_grad_() for name in parameters}
         losses = self._losses(copies, map_tensors(lambda tensor: tensor.flatten(0, 1), batch))
         gradients = gradients_of(losses.sum() / examples, leaves)
         return reduce([gradient.reshape(lanes, groups, *gradient.shape[1:]) for gradient in gradients])

@@ -71,7 +71,7 @@ class Sequential:
     ) -> list[Tensor]:
         # What holds other tensors than its own holds them in backward, too: a checkpoint runs again there.
         with self._places[model].holding(tensors, keeps=True):
-            parameters = [tensors[name].requires_grad_() for name in self._stack.parameters]
+            parameters = {name: tensors[name].requires_grad_() for name in self._stack.parameters}
             losses = self._workload.losses(model, batch)
             return gradients_of(total_loss(self._workload, losses, batch, divisor, lanes=False), parameters)
 

@@ -69,7 +69,7 @@ class Vectorised:
         if lanes == 1:
             for name in self._stack.buffers:
                 tensors[name].copy_(lent[name][:1])
-        gradients = gradients_of(total, [lent[name] for name in self._stack.parameters])
+        gradients = gradients_of(total, {name: lent[name] for name in self._stack.parameters})
         return [gradient[:lanes] for gradient in gradients]
 
     def grouped(self, batch: Any, examples: int, reduce: Reduce = list) -> list[Tensor] | None:

@@ -20,7 +20,7 @@ from bscrit.errors import UserError, in_short
 from bscrit.plugins import BUILT_IN_WORKLOADS
 from bscrit.preflight import Preflight
 from bscrit.request import Setup
-from bscrit.train.refusals import not_finite, not_repeatable, refuse_sparse
+from bscrit.train.refusals import cast, not_finite, not_repeatable
 from bscrit.version import VERSION
 
 _LANES_TIMED = 6
@@ -128,12 +128,12 @@ def _facts(setup: Setup, workload: Workload, device: str) -> Preflight:
     most = inf if workload.examples is None else workload.examples
     sizes = [pair for pair in setup.optimizers if pair[0] <= most]
     smallest = sizes[0] if sizes else (1, setup.optimizers[0][1])
-    refuse_sparse(workload, setup.first_seed)
     lanes = _lanes(setup, workload, device, [setup.first_seed], smallest)
     tested = max((pair for pair in sizes if pair[0] <= _TESTED), key=lambda pair: pair[0], default=smallest)
     problems = [*not_finite(lanes), *not_repeatable(workload, setup.first_seed, tested[0])]
     engines, reasons = _engines(setup, workload, device, sizes)
-    notes = [
+    notes = cast(workload, setup.first_seed, setup.dtype)
+    notes += [
         f"one run after the other at batch size {', '.join(map(str, at))}: {reason}"
         for reason, at in reasons.items()
     ]

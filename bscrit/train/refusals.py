@@ -6,24 +6,28 @@ import torch
 from torch import Tensor, nn
 
 from bscrit.engine.lanes import Lanes
+from bscrit.engine.precision import storage
 from bscrit.engine.seeding import seeded
 from bscrit.engine.workload import Workload
-from bscrit.errors import UserError
 from bscrit.measure.nested import tensors_of
 
 _CPU = torch.device("cpu")
 _COMPARED = 64  # examples: so many are not all the same by chance
 
 
-def refuse_sparse(workload: Workload, seed: int) -> None:
-    """Refuse parameters whose gradients torch keeps sparse, by name."""
-    for name, module in _model(workload, seed).named_modules():
-        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse:
-            raise UserError(
-                f"{type(workload).__name__}.model",
-                f"parameter {(name + '.weight').lstrip('.')!r} has sparse gradients, which are not trained",
-                "make the embedding with sparse=False",
-            )
+def cast(workload: Workload, seed: int, dtype: str) -> list[str]:
+    """A note where a model has numbers of another type than it is trained in."""
+    model = _model(workload, seed)
+    tensors = [*model.named_parameters(), *model.named_buffers()]
+    others = [(name, t.dtype) for name, t in tensors if t.is_floating_point() and t.dtype != storage(dtype)]
+    if not others:
+        return []
+    name, kind = others[0]
+    trained = str(storage(dtype)).removeprefix("torch.")
+    return [
+        f"{name!r} of the model is {str(kind).removeprefix('torch.')} and is trained in {trained}, as "
+        f'[compute] dtype = "{dtype}" says'
+    ]
 
 
 def not_finite(lanes: Lanes) -> list[str]:

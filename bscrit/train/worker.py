@@ -42,7 +42,6 @@ from bscrit.request import (
     Prepare,
     Request,
     Setup,
-    Shard,
     Train,
     take_request,
     write_answer,

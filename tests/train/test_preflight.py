@@ -168,12 +168,31 @@ def test_complex_parameters_are_refused_by_name_and_complex_buffers_stay_complex
     )
 
 
-def test_sparse_gradients_are_refused_by_name(own):
-    model = (
-        "model = nn.Sequential(nn.Linear(5, 1)); model.table = nn.Embedding(3, 2, sparse=True); return model"
-    )
-    with pytest.raises(UserError, match=r"parameter 'table\.weight' has sparse gradients"):
-        own(model=model)
+SPARSE = """
+class Halved(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, weight):
+        return weight.sum() / 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return torch.sparse_coo_tensor([[0], [0]], gradient.reshape(1) / 2, (3, 2))
+"""
+
+
+@pytest.mark.parametrize(
+    "lookup", ["model.table(torch.zeros(1).long()).sum()", "Halved.apply(model.table.weight)"]
+)
+def test_sparse_gradients_are_refused_by_name_wherever_they_come_from(own, lookup):
+    model = "model = nn.Linear(5, 1); model.table = nn.Embedding(3, 2, sparse=True); return model"
+    with pytest.raises(UserError, match=r"parameter 'table\.weight'.* has sparse gradients"):
+        own(top=SPARSE, model=model, losses=f"losses = losses + {lookup}")
+
+
+def test_a_model_of_another_type_is_noted(own):
+    (note,) = own(model="return nn.Linear(5, 1).double()", losses="model.weight.float()").notes
+    assert "'weight' of the model is float64 and is trained in float32, as [compute] dtype" in note
+    assert own().notes == ()
 
 
 def test_an_error_of_types_names_the_key_and_one_of_many_lines_is_short(own):
