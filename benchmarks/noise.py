@@ -21,7 +21,7 @@ from bscrit.engine.memory import tune_allocator
 from bscrit.engine.self_test import choose_engine
 from bscrit.engine.workload import Workload
 from bscrit.order import NoiseSettings
-from bscrit.spec.tables import NoiseTable
+from bscrit.sweep.noise_settings import cadence
 from bscrit.train.noise import NoiseSampler
 from bscrit.workloads.classifier import Classifier
 from bscrit.workloads.language import Language
@@ -80,8 +80,7 @@ def ratios(workload: Workload, size: int, turns: int = TURNS) -> dict[tuple[str,
 
 def taken(steps: int) -> int:
     """Samples of a run at the default cadence."""
-    table = NoiseTable()
-    how, at, count = NoiseSettings(every=table.every, spacing=table.spacing), 0, 0
+    how, at, count = NoiseSettings(every=cadence(steps)), 0, 0
     while at < steps:
         at, count = how.after(at), count + 1
     return count

@@ -28,8 +28,10 @@ class NoiseTable(Table):
     parts: Annotated[int, Whole(low=2, high=4096)] = Field(
         default=4, description="Parts into which a batch is split for a noise sample."
     )
-    every: Annotated[int, Whole(low=1)] = Field(
-        default=15, description="Fewest steps from one noise sample to the next."
+    every: Annotated[int | Literal["auto"], Whole(low=1, word="auto")] = Field(
+        default="auto",
+        description="Fewest steps from one noise sample to the next; auto follows the expected length of a run, so "
+        "that a short one has enough samples: 3 at 50 steps, 8 at 200, 15 from 420 on.",
     )
     spacing: Annotated[float, Real(low=0, high=10)] = Field(
         default=0.05,

@@ -16,6 +16,7 @@ from bscrit.results import Results, is_results, read_records
 from bscrit.spec import Spec, read_spec
 from bscrit.sweep.auto import MOST
 from bscrit.sweep.executors import executor_of
+from bscrit.sweep.noise_settings import measured_otherwise
 from bscrit.sweep.plan import largest_cost, plan
 from bscrit.sweep.preflight import inspect
 from bscrit.sweep.run import check_torch, default_folder, run
@@ -71,6 +72,7 @@ def _dry(spec: Spec, out: Path) -> str:
         *_schedule(spec, facts),
         own if results.records else f"results would go to {out}",
         *not_reused(results),
+        *measured_otherwise(results),
         "next:" if cohorts else "nothing is left to train",
         *(f"  {_describe(cohort)}" for cohort in cohorts),
     ]

@@ -13,14 +13,14 @@ from dataclasses import replace
 import numpy as np
 
 from bscrit.crossing import steps_to
-from bscrit.order import Cohort, NoiseSettings
+from bscrit.order import Cohort
 from bscrit.record import Record
 from bscrit.sweep.batch_size import SEEDS_AGAIN, BatchSize
 from bscrit.sweep.caps import MAX_RETREATS, lowered, repeat_cap, rule_cap
+from bscrit.sweep.noise_settings import noise_settings
 from bscrit.sweep.search import fewest_searched
 from bscrit.sweep.tune import Tuned
 
-NOISE_SAMPLES = 7  # of a run at least
 SHARED = 0.04  # ln(steps) that an easier target may lose by runs that were made for a harder one
 
 
@@ -54,7 +54,7 @@ def measure(here: BatchSize, rate: Tuned, targets: tuple[float, ...], fewest_ste
         cap_steps=cap,
         cap_seeds=cap_seeds if cap else 0,
         least_steps=max((int(r.curve.steps[-1]) for r in have.values() if r.status == "reached"), default=0),
-        noise=_noise_settings(here, steps),
+        noise=noise_settings(here, steps),
     )
 
 
@@ -121,24 +121,3 @@ def _is_torn(runs: Sequence[Record], target: float) -> bool:
     if len({record.order for record in reached}) < 2:
         return False
     return steps_to([record.curve for record in reached], target, confirmed=False) is None
-
-
-def _noise_settings(here: BatchSize, steps: float) -> NoiseSettings | None:
-    """How noise is measured; not where a batch has no parts between which it could be seen.
-
-    A run that is expected to take few steps takes its samples closer together.
-    """
-    noise = here.spec.noise
-    if noise.source == "none" or not here.preflight.splits or here.batch_size < 2:
-        return None
-    several = math.ceil(steps / NOISE_SAMPLES) if math.isfinite(steps) else noise.every
-    return NoiseSettings(
-        source=noise.source,
-        metrics=noise.metric,
-        parts=noise.parts,
-        every=min(noise.every, max(several, 1)),
-        spacing=noise.spacing,
-        losses=tuple(sorted(noise.at_losses, reverse=True)),
-        precision=noise.precision,
-        max_examples=noise.max_examples,
-    )

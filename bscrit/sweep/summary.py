@@ -17,6 +17,7 @@ from bscrit.results import Results
 from bscrit.spec import Spec
 from bscrit.sweep.auto import active, choose
 from bscrit.sweep.drive import Outcome
+from bscrit.sweep.noise_settings import measured_otherwise
 from bscrit.sweep.progress import failure, point_of
 from bscrit.trial import Status
 from bscrit.words import compact, counted, duration, number, plural
@@ -46,7 +47,7 @@ def summary(outcome: Outcome) -> str:
             f"winning runs alone = {trained / winning:.2f}"
         )
     lines += _clipped(records)
-    lines += _noise(spec.goal, records)
+    lines += [*_noise(spec.goal, records), *measured_otherwise(results)]
     lines += _not_replayed(records)
     lines += [
         f"failed: batch size {record.trial.batch_size}: {failure(record)}"

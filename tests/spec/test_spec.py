@@ -40,7 +40,7 @@ class TestValues:
         assert (found.sweep.seeds, found.sweep.first_seed, found.sweep.max_steps) == (3, 0, None)
         assert (found.learning_rate.tune, found.learning_rate.guess) == ("race", None)
         assert (found.noise.source, found.noise.metric) == ("micro_batches", ("identity",))
-        assert (found.noise.parts, found.noise.every) == (4, 15)
+        assert (found.noise.parts, found.noise.every) == (4, "auto")
         compute = found.compute
         assert (compute.executor, compute.workers, compute.device) == ("local", "auto", "auto")
         assert (compute.micro_batch, compute.dtype, compute.lanes) == (None, "float32", "auto")

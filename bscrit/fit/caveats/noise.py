@@ -44,13 +44,11 @@ def noise_disagrees(f: Compared) -> Iterator[Caveat]:
 
 
 def noise_unresolved(f: Compared) -> Iterator[Caveat]:
+    """Of the scale; where it is resolved and its ratio to B_crit is not, the verdict says so."""
     for one in f.comparisons:
-        if one.verdict == "unresolved" and one.by_batch_size:
+        if one.pooled.mean.value is None and one.by_batch_size:
             least = one.pooled.mean.low
             bound = f": at least {number(least)}" if least is not None else ""
             text = f"{scale_name(one.metric)} is not resolved at any batch size{bound}"
-            yield Caveat(
-                "noise-unresolved",
-                text,
-                "sample it more often, in more and smaller parts, or with more seeds",
-            )
+            hint = "sample it more often, in more and smaller parts, or with more seeds"
+            yield Caveat("noise-unresolved", text, hint)

@@ -94,7 +94,7 @@ def compare(fit: Fit | None, metric: str, by_size: Mapping[float, Runs]) -> Nois
         pooled_over=over,
         ratio=to_b_crit,
         verdict=verdict,
-        text=said(metric, verdict, together.mean, to_b_crit, b_crit),
+        text=said(metric, verdict, together.mean, to_b_crit, b_crit, each),
         by_batch_size=each,
         forecast=None if largest is None or fit is None else forecast(by_size[largest], b_crit),
         growth=growth([by_size[size] for size in over]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from math import log
 
 from bscrit.estimate import Estimate
@@ -30,13 +31,24 @@ def judged(mean: Estimate, ratio: Estimate) -> NoiseVerdict:
     return "same order" if abs(log(ratio.value)) <= near else "unresolved"
 
 
-def said(metric: str, verdict: NoiseVerdict, mean: Estimate, ratio: Estimate, b_crit: Estimate) -> str:
-    """The verdict as a sentence."""
+def said(
+    metric: str,
+    verdict: NoiseVerdict,
+    mean: Estimate,
+    ratio: Estimate,
+    b_crit: Estimate,
+    batch_sizes: Collection[float] = (),
+) -> str:
+    """The verdict as a sentence.
+
+    Args:
+        batch_sizes: at which the noise was measured.
+    """
     name = scale_name(metric)
     if verdict == "unresolved":
         if mean.value is not None:
             return f"the interval of {name}/B_crit is too wide to tell: more seeds or samples would narrow it"
-        return _unresolved(name, mean, b_crit)
+        return _unresolved(name, mean, b_crit, batch_sizes)
     if verdict == "nothing to compare":
         return f"there is no B_crit to compare {name} with{_bound(mean, b_crit)}"
     value = ratio.value or 1.0
@@ -48,14 +60,18 @@ def said(metric: str, verdict: NoiseVerdict, mean: Estimate, ratio: Estimate, b_
     return f"{away}: it cannot stand in for it here{_published(metric, value)}"
 
 
-def _unresolved(name: str, mean: Estimate, b_crit: Estimate) -> str:
+def _unresolved(name: str, mean: Estimate, b_crit: Estimate, batch_sizes: Collection[float]) -> str:
+    """Larger batches are advised where none was tried yet: where several were, the largest did not tell."""
+    larger = len(batch_sizes) < 2 and not any(
+        mean.low is not None and mean.low < size for size in batch_sizes
+    )
+    more = "more samples or larger batches" if larger else "more samples or seeds"
     if mean.low is None:
-        return f"{name} is not resolved: too few samples, or batches too small, to tell the gradient from its noise"
-    above = b_crit.high is not None and mean.low > b_crit.high
+        return f"{name} is not resolved: {more} would tell the gradient from its noise"
     bound = f"{name} is not resolved, at least {number(mean.low)}"
-    if above:
-        return f"{bound}, which is above B_crit: more samples or larger batches would tell by how much"
-    return f"{bound}: more samples or larger batches would tell"
+    if b_crit.high is not None and mean.low > b_crit.high:
+        return f"{bound}, which is above B_crit: {more} would tell by how much"
+    return f"{bound}: {more} would tell"
 
 
 def _bound(mean: Estimate, b_crit: Estimate) -> str:

@@ -9,10 +9,11 @@ import pytest
 from toy_runs import TOY, fit, grid, records, runs, sampled
 
 from bscrit.estimate import Estimate
-from bscrit.fit.noise.compare import with_noise
+from bscrit.fit.noise.compare import noted, with_noise
 from bscrit.fit.noise.frozen import frozen_scales
 from bscrit.fit.noise.verdict import judged, said
 from bscrit.fit.noise.windows import Runs
+from bscrit.fit.result import NoiseComparison, NoiseWindows
 from bscrit.frozen_noise import FrozenNoise
 from bscrit.order import NoiseSettings
 from bscrit.record import Record
@@ -153,6 +154,39 @@ def test_what_is_not_resolved_is_a_bound():
     assert "above B_crit" in said(
         "identity", "unresolved", Estimate(None, 500.0), Estimate(None), Estimate(90.0, 80.0, 99.0)
     )
+
+
+@pytest.mark.parametrize(
+    ("mean", "resolved"), [(Estimate(5.2, 3.6, 7.5), True), (Estimate(None, 3.6), False)]
+)
+def test_unresolved_is_said_of_the_scale_and_not_of_the_ratio(mean, resolved):
+    """B_simple 5.2 [3.6, 7.5] beside a B_crit that is known to a factor of 20."""
+    windows = NoiseWindows(Estimate(None), mean, Estimate(None), Estimate(None))
+    ratio = Estimate(1.1, 0.05, 20.0) if resolved else Estimate(None)
+    comparison = NoiseComparison(
+        "identity", windows, (64.0,), ratio, judged(mean, ratio), "", {64.0: windows}
+    )
+    assert comparison.verdict == "unresolved"
+    codes = [caveat.code for caveat in noted(fit(90.0), [comparison]).caveats]
+    assert codes == ([] if resolved else ["noise-unresolved"])
+
+
+@pytest.mark.parametrize(
+    ("batch_sizes", "low", "larger"),
+    [
+        ((16.0,), 500.0, True),
+        ((16.0,), None, True),
+        ((16.0, 64.0), 500.0, False),
+        ((16.0, 64.0), None, False),
+        ((1024.0,), 500.0, False),
+    ],
+)
+def test_larger_batches_are_advised_where_none_was_tried(batch_sizes, low, larger):
+    """Nor where the batch is beyond the bound already: samples are what is missing there."""
+    for b_crit in (Estimate(None), Estimate(90.0, 80.0, 99.0)):
+        text = said("identity", "unresolved", Estimate(None, low), Estimate(None), b_crit, batch_sizes)
+        assert ("larger batches" in text) == larger
+        assert "more samples" in text
 
 
 class TestOptimizers:
