@@ -6,7 +6,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import IO, Protocol
+from typing import IO
 
 from bscrit.order import Cohort
 from bscrit.record import Record
@@ -19,8 +19,8 @@ LINE_SECONDS = 30.0
 LIVE_SECONDS = 0.5
 
 
-class View(Protocol):
-    """A view, as the driver sees it."""
+class View:
+    """A view, as the driver sees it; this one shows nothing."""
 
     def note(self, text: str) -> None:
         """A sentence worth telling."""
@@ -43,7 +43,7 @@ def choose_view(spec: Spec, stream: IO[str] | None = None) -> View:
     return Live(spec) if stream.isatty() else Plain(spec, stream)
 
 
-class Plain:
+class Plain(View):
     """One line when something begins or ends, and one every half minute in between."""
 
     def __init__(self, spec: Spec, stream: IO[str]) -> None:
@@ -70,15 +70,12 @@ class Plain:
         ]
         self._line("; ".join([*training, _footer(table, time.monotonic() - self._began)]))
 
-    def close(self) -> None:
-        pass
-
     def _line(self, text: str) -> None:
         self._last_line = time.monotonic()
         print(f"[{self._last_line - self._began:7.1f} s] {text}", file=self._stream, flush=True)
 
 
-class Live:
+class Live(View):
     """A table that is drawn over itself."""
 
     def __init__(self, spec: Spec) -> None:
@@ -93,9 +90,6 @@ class Live:
 
     def note(self, text: str) -> None:
         self._live.console.print(text, markup=False, highlight=False)
-
-    def begun(self, cohort: Cohort) -> None:
-        pass
 
     def ended(self, cohort: Cohort, records: Sequence[Record]) -> None:
         if any(record.status == "failed" for record in records):

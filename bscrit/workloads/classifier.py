@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -35,12 +34,12 @@ class Classifier(Workload):
     replayable = True
 
     def __init__(self, data: str = "digits", model: str = "mlp", hidden: int = 64) -> None:
-        if data not in _SOURCES:
-            raise ValueError(f"data = {data!r} is no data set; {nearest(str(data), _SOURCES)}")
+        if data != "digits":
+            raise ValueError(f"data = {data!r} is no data set; {nearest(str(data), ['digits'])}")
         if model not in MODELS:
             raise ValueError(f"model = {model!r} is no model; {nearest(str(model), MODELS)}")
         check_whole(hidden=hidden)
-        self.examples, self._load = _SOURCES[data]
+        self.examples = _TRAINING
         self._kind = model
         self._hidden = hidden
         self._tensors: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
@@ -83,7 +82,7 @@ class Classifier(Workload):
 
     def _data(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         if self._tensors is None:
-            self._tensors = self._load()
+            self._tensors = _digits()
         return self._tensors
 
 
@@ -116,10 +115,7 @@ def _digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     order = torch.randperm(len(labels), generator=generator(0))
     inputs = torch.from_numpy(pixels).float().div(16).view(-1, 1, 8, 8)[order]
     targets = torch.from_numpy(labels).long()[order]
-    return inputs[:_DIGITS], targets[:_DIGITS], inputs[_DIGITS:], targets[_DIGITS:]
+    return inputs[:_TRAINING], targets[:_TRAINING], inputs[_TRAINING:], targets[_TRAINING:]
 
 
-_DIGITS = 1437
-_SOURCES: dict[str, tuple[int, Callable[[], tuple[Tensor, Tensor, Tensor, Tensor]]]] = {
-    "digits": (_DIGITS, _digits)
-}
+_TRAINING = 1437

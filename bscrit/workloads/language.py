@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import sys
-import sysconfig
-from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -16,8 +12,8 @@ from torch.nn import functional
 from bscrit.engine.seeding import seeded
 from bscrit.engine.streams import ExampleStream
 from bscrit.engine.workload import Workload
-from bscrit.errors import UserError
 from bscrit.workloads.settings import check_whole
+from bscrit.workloads.text import read_text
 
 VOCABULARY = 256
 """Tokens are bytes."""
@@ -73,7 +69,7 @@ class Language(Workload):
                 f"validation_tokens = {validation_tokens} must be at least one sequence of {sequence}"
             )
         self._sizes = (sequence, layers, width, heads)
-        text = _read(data)
+        text = read_text(data)
         self._fingerprint = hashlib.sha256(text).hexdigest()[:16]
         self._training, self._validation = _split(data, text, sequence + 1, validation_tokens // sequence)
         self.examples = len(self._training)
@@ -169,65 +165,6 @@ class _Block(nn.Module):
         return mixed
 
 
-def _read(data: str) -> bytes:
-    """The text that `data` names."""
-    if not isinstance(data, str) or not data:
-        raise ValueError(f'data = {data!r} must be "python", or the path of a text file or a folder of them')
-    if data == "python":
-        return _joined(_standard_library(), data)
-    path = _found(data)
-    if not path.is_dir():
-        return _joined([path], data)
-    inside = (file.relative_to(path) for file in path.rglob("*"))
-    shown = sorted(file.parts for file in inside if not any(part.startswith(".") for part in file.parts))
-    files = [file for parts in shown if (file := path.joinpath(*parts)).is_file()]
-    if not files:
-        raise ValueError(f"data = {data!r} is a folder without files: {path}")
-    return _joined(files, data)
-
-
-def _found(data: str) -> Path:
-    """The file or folder of this name, beside the spec or where Python was started."""
-    # The spec's folder comes first on a worker's import path, where a user's own workload is found too.
-    folders = dict.fromkeys(Path(folder).absolute() for folder in (*sys.path[:1], ""))
-    for folder in folders:
-        if (folder / data).exists():
-            return folder / data
-    places = "" if Path(data).is_absolute() else f" in {' or '.join(map(str, folders))}"
-    raise ValueError(f'data = {data!r} is neither "python" nor a file or folder{places}')
-
-
-def _joined(files: Sequence[Path], data: str) -> bytes:
-    """The files one after the other, each on lines of its own."""
-    texts = []
-    for file in files:
-        try:
-            texts.append(file.read_bytes())
-        except OSError as error:
-            raise ValueError(f"data = {data!r}: {file} can't be read: {error.strerror}") from None
-        if b"\0" in texts[-1]:
-            raise ValueError(f"data = {data!r}: {file} holds zero bytes, so it is not text in UTF-8")
-    return b"\n".join(texts)
-
-
-def _standard_library() -> list[Path]:
-    """Source files of the modules that every installation of one version of Python has."""
-    folder = Path(sysconfig.get_path("stdlib"))
-    files: list[tuple[str, ...]] = []
-    for name in sys.stdlib_module_names - _NOT_EVERYWHERE - _TABLES:
-        for file in (folder / f"{name}.py", *(folder / name).rglob("*.py")):
-            parts = file.relative_to(folder).parts
-            if file.is_file() and not _TESTS & set(parts):
-                files.append(parts)
-    if not files:
-        raise UserError(
-            '[workload] data = "python"',
-            f"{folder} holds no source files",
-            "name a text file, or a folder of them",
-        )
-    return [folder.joinpath(*parts) for parts in sorted(files)]
-
-
 def _split(data: str, text: bytes, length: int, held_out: int) -> tuple[Tensor, Tensor]:
     """Training and validation pieces, (n, length) and (held_out, length), a byte per token."""
     count = len(text) // length
@@ -245,8 +182,3 @@ def _split(data: str, text: bytes, length: int, held_out: int) -> tuple[Tensor, 
 
 _DEVIATION = 0.02
 _SEQUENCES_AT_ONCE = 32
-# Linux distributions ship these apart from Python, some of them changed.
-_NOT_EVERYWHERE = {"distutils", "ensurepip", "idlelib", "lib2to3", "tkinter", "turtle", "turtledemo"}
-# Tables of characters and prose: a megabyte each, and unlike the rest.
-_TABLES = {"encodings", "pydoc_data"}
-_TESTS = {"test", "tests", "idle_test"}

@@ -8,8 +8,7 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from bscrit.engine.lanes import Lanes
 from bscrit.engine.self_test import accumulation_test, self_test
-from bscrit.errors import UserError
-from bscrit.workloads.language import Language, _standard_library
+from bscrit.workloads.language import Language
 
 ADAM = {"use": "adam"}
 SMALL = {"sequence": 8, "layers": 2, "width": 16, "heads": 2, "validation_tokens": 40}
@@ -154,45 +153,6 @@ def test_it_learns(python):
     assert (lanes.evaluate() < unigram - 0.2).all()
 
 
-def test_python_s_source_is_that_of_its_modules(python):
-    assert python.fingerprint() == Language(width=32).fingerprint()
-    files = _standard_library()
-    assert files == _standard_library()
-    names = {file.name for file in files}
-    assert {"argparse.py", "decoder.py", "_collections_abc.py"} <= names
-    assert not {"cp1252.py", "topics.py", "pyshell.py", "turtle.py", "support.py"} & names
-    size = sum(file.stat().st_size + 1 for file in files) - 1
-    assert (python.examples + 64) == size // 65 > 50_000
-
-
-def test_tests_and_what_is_not_python_s_own_are_left_out(tmp_path, monkeypatch):
-    inside = tmp_path / "tests" / "stdlib"
-    for number, name in enumerate(
-        [
-            "json/tool.py",
-            "json.py",
-            "argparse.py",
-            "json/tests/test_tool.py",
-            "unittest/test/support.py",
-            "site-packages/json.py",
-            "mine.py",
-            "idlelib/run.py",
-            "encodings/cp1252.py",
-            "json/notes.txt",
-        ]
-    ):
-        (inside / name).parent.mkdir(parents=True, exist_ok=True)
-        (inside / name).write_text(str(number) * 400)
-    monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path / "tests" / name))
-    assert [str(file.relative_to(inside)) for file in _standard_library()] == [
-        "argparse.py",
-        "json/tool.py",
-        "json.py",
-    ]
-    (tmp_path / "same.txt").write_text("2" * 400 + "\n" + "0" * 400 + "\n" + "1" * 400)
-    assert Language(**SMALL).fingerprint() == Language(str(tmp_path / "same.txt"), **SMALL).fingerprint()
-
-
 def test_the_fingerprint_is_that_of_the_text(tmp_path, text):
     first = Language(data=text, **SMALL).fingerprint()
     assert Language(data=text, **{**SMALL, "width": 8}).fingerprint() == first
@@ -203,50 +163,12 @@ def test_the_fingerprint_is_that_of_the_text(tmp_path, text):
     assert Language(data=text, **SMALL).fingerprint() != first
 
 
-def test_a_folder_is_its_files_in_order_without_hidden_ones(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name, letter in {"b.txt": "b", "a/z.md": "z", "a/y.py": "y", ".git/x": "X", "a/.hid": "H"}.items():
-        (tmp_path / "texts" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "texts" / name).write_text(letter * 89)
-    (tmp_path / "whole.txt").write_text("\n".join(letter * 89 for letter in "yzb"))
-    folder, file = Language(data="texts", **SMALL), Language(data="whole.txt", **SMALL)
-    assert folder.fingerprint() == file.fingerprint()
-    assert torch.equal(folder._training, file._training)
-
-
-def test_a_path_beside_the_spec_goes_before_the_working_directory(tmp_path, text, monkeypatch):
-    beside = Language(data=text, **SMALL).fingerprint()
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / text).write_text("other" * 180)
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    assert Language(data=text, **SMALL).fingerprint() == beside
-    (tmp_path / text).unlink()
-    assert Language(data=text, **SMALL).fingerprint() != beside
-
-
-def test_data_that_cannot_be_used_are_explained(tmp_path, text):
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "mixed").mkdir()
-    (tmp_path / "mixed" / "image.png").write_bytes(b"PNG\0\1" * 200)
-    for data, words in {
-        "txet.txt": f"'txet.txt' is neither.* in {tmp_path}",
-        "/no/such/text": "'/no/such/text' is neither \"python\" nor a file or folder$",
-        "empty": "'empty' is a folder without files",
-        "mixed": "mixed/image.png holds zero bytes",
-        "": "data = ''",
-        7: "data = 7",
-    }.items():
-        with pytest.raises(ValueError, match=words):
-            Language(data=data, **SMALL)
+def test_a_text_too_short_to_validate_on_is_explained(text):
+    with pytest.raises(ValueError, match="data = 7"):
+        Language(data=7, **SMALL)
     with pytest.raises(ValueError, match=r"900 bytes are 100 sequences.*takes 100"):
         Language(data=text, **{**SMALL, "validation_tokens": 800})
     Language(data=text, **{**SMALL, "validation_tokens": 799})
-
-
-def test_an_installation_without_source_is_explained(tmp_path, monkeypatch):
-    monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path / name))
-    with pytest.raises(UserError, match="holds no source files"):
-        Language()
 
 
 @pytest.mark.parametrize(

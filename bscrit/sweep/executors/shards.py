@@ -30,21 +30,21 @@ class Paces:
     """How fast workers were so far.
 
     Attributes:
-        seen: by batch size and engine, then by the number of lanes: [steps, seconds].
+        seen: by batch size and engine, then by the number of lanes: steps and seconds.
         barrier: seconds that all shards of a cohort wait at an evaluation: where other programs keep the processors
             busy, they take turns instead of training at the same time.
     """
 
-    seen: dict[tuple[int, str], dict[int, list[float]]] = field(default_factory=dict)
+    seen: dict[tuple[int, str], dict[int, tuple[float, float]]] = field(default_factory=dict)
     barrier: float = BARRIER_SECONDS
 
     def add(self, cohort: Cohort, paces: Iterable[Stretch]) -> None:
         """Take in those of a cohort or of a shard."""
-        here = self.seen.setdefault((cohort.batch_size, cohort.order.engine), {})
         for stretch in paces:
-            pace = here.setdefault(stretch.lanes, [0.0, 0.0])
-            pace[0] += stretch.steps
-            pace[1] += stretch.seconds
+            if stretch.steps > 0:
+                here = self.seen.setdefault((cohort.batch_size, cohort.order.engine), {})
+                steps, seconds = here.get(stretch.lanes, (0.0, 0.0))
+                here[stretch.lanes] = steps + stretch.steps, seconds + stretch.seconds
 
     def waited(self, waits: Iterable[Waits]) -> None:
         """Take in those of all shards of a cohort; what one waits for is another's to do."""
@@ -54,30 +54,17 @@ class Paces:
 
     def seconds(self, cohort: Cohort, lanes: int) -> float | None:
         """A step of so many lanes, None where nothing tells: by a line through what was seen at the nearest size."""
-        seen = self._nearest(cohort)
-        if not seen:
-            return None
-        count, steps, total = np.array([(lanes, *pace) for lanes, pace in sorted(seen.items())]).T
-        if len(seen) == 1:
-            # One after the other, lanes add up; how far they do in one stack is not known yet.
-            return float(total[0] / steps[0] * lanes / count[0]) if cohort.order.engine == "loop" else None
-        slope, level = np.polyfit(count, total / steps, 1, w=np.sqrt(steps))
-        slope, level = max(slope, 0.0), max(level, 0.0)
-        return float(level + slope * lanes)
-
-    def _nearest(self, cohort: Cohort) -> dict[int, list[float]]:
-        def far(size: int) -> float:
-            return abs(math.log(size / cohort.batch_size))
-
-        sizes = [
-            (far(size), size)
-            for (size, engine), seen in self.seen.items()
-            if engine == cohort.order.engine and any(steps > 0 for steps, _ in seen.values())
-        ]
+        engine = cohort.order.engine
+        sizes = sorted(size for size, other in self.seen if other == engine)
         if not sizes:
-            return {}
-        seen = self.seen[min(sizes)[1], cohort.order.engine]
-        return {lanes: pace for lanes, pace in seen.items() if pace[0] > 0}
+            return None
+        nearest = min(sizes, key=lambda size: abs(math.log(size / cohort.batch_size)))
+        count, steps, total = np.array([(n, *pace) for n, pace in self.seen[nearest, engine].items()]).T
+        if len(count) == 1:
+            # One after the other, lanes add up; how far they do in one stack is not known yet.
+            return float(total[0] / steps[0] * lanes / count[0]) if engine == "loop" else None
+        slope, level = np.maximum(np.polyfit(count, total / steps, 1, w=np.sqrt(steps)), 0.0)
+        return float(level + slope * lanes)
 
 
 def share_out(
@@ -145,11 +132,9 @@ class _Split:
         return math.ceil(sum(self.live) / shards)
 
     def more(self) -> int:
-        """The next larger number of shards with smaller ones."""
-        shards = len(self.shards)
-        while self.lanes(shards) == self.lanes(len(self.shards)) > 1:
-            shards += 1
-        return shards
+        """The next larger number of shards with smaller ones; the same where each has one lane."""
+        lanes = self.lanes(len(self.shards))
+        return math.ceil(sum(self.live) / (lanes - 1)) if lanes > 1 else len(self.shards)
 
     def pays(self, shards: int, paces: Paces) -> bool:
         """Whether so many shards save time, the time that they wait for each other included."""
@@ -158,8 +143,7 @@ class _Split:
         if before is None or after is None or shards == len(self.shards):
             return False
         steps = _steps(self.cohort)
-        barrier = paces.barrier * _evaluations(steps) / steps
-        return after + barrier < (1 - GAIN) * before
+        return after + paces.barrier * _evaluations(steps) / steps < (1 - GAIN) * before
 
     def seconds(self, paces: Paces) -> float:
         """How long it takes, roughly; 0 where nothing tells."""
