@@ -88,8 +88,8 @@ def answer(
 ) -> Answer:
     """The estimates as far as the verdict allows; none of another curve than the hyperbola.
 
-    A bound on b_crit stays a factor KNEE within the tried batch sizes: farther out only the form of the curve speaks.
-    Data in perfect scaling still hold e_min, and data on the plateau s_min.
+    A bound on b_crit stays a factor KNEE within the tried batch sizes: farther out only the form of the curve speaks;
+    one on e_min = s_min b_crit, or on s_min, goes as far as that one. Data in perfect scaling still hold e_min, and data on the plateau s_min.
     """
     if curve is None or is_another_curve(curve, knee, fall):
         return Answer()
@@ -97,10 +97,12 @@ def answer(
     first, last = _seen(curve)
     if verdict == "lower bound":
         least = min(b_crit.low or inf, exp(max(last - KNEE, first)))
-        return Answer(Estimate(None, None, s_min.high), e_min, Estimate(None, least, None))
+        fewest = max(s_min.high or 0.0, (e_min.high or 0.0) / least)
+        return Answer(Estimate(None, None, fewest or None), e_min, Estimate(None, least, None))
     if verdict == "upper bound":
         most = max(b_crit.high or 0.0, exp(min(first + KNEE, last)))
-        return Answer(s_min, Estimate(None, None, e_min.high), Estimate(None, None, most))
+        fewest = max(e_min.high or 0.0, (s_min.high or 0.0) * most)
+        return Answer(s_min, Estimate(None, None, fewest or None), Estimate(None, None, most))
     if verdict == "not identified":
         return Answer(*(Estimate(None, each.low, each.high) for each in (s_min, e_min, b_crit)))
     return Answer(s_min, e_min, b_crit)

@@ -80,6 +80,20 @@ def test_a_knee_at_the_end_of_the_range_needs_precision():
     assert noisy.count("lower bound") > 10
 
 
+def test_the_three_bounds_of_a_start_that_takes_one_step_agree():
+    """Every batch size takes one step: nothing is known below the smallest one, 4 examples."""
+    fit = verdict({4: 1.0, 64: 0.9999, 1024: 1.0001})
+    assert fit.verdict == "upper bound"
+    assert fit.b_crit.high == pytest.approx(4.8)
+    assert 4.8 <= fit.e_min.high < 5
+
+
+def test_the_three_bounds_of_perfect_scaling_agree():
+    fit = verdict({4: 1000.0, 16: 250.1, 64: 62.5, 256: 15.62})
+    assert fit.verdict == "lower bound"
+    assert fit.s_min.high >= fit.e_min.high / fit.b_crit.low
+
+
 def test_a_bound_stays_within_what_was_tried():
     found = curve(Design(11, 3, 0.02, place=1.4))
     assert found.b_crit.low > 4096
