@@ -23,6 +23,7 @@ from bscrit.sweep.executors import Executor, executor_of
 from bscrit.sweep.lock import interruptible, locked
 from bscrit.sweep.plan import plan
 from bscrit.sweep.preflight import POLL_SECONDS, earlier_facts, inspect
+from bscrit.sweep.silence import Silence
 from bscrit.sweep.view import View
 
 ATTEMPTS = 2
@@ -87,6 +88,7 @@ class _Drive:
         self.failures: Counter[str] = Counter()
         self.outcome = Outcome(self._results())
         self.began = began
+        self.silence = Silence(self.paths)
 
     def run(self, interrupted: Callable[[], int]) -> Outcome:
         planned = self._plan()
@@ -98,6 +100,10 @@ class _Drive:
             ended = [self._take(handle) for handle in self.executor.poll(POLL_SECONDS)]
             if any(ended):
                 planned = self._plan()
+            for sentence in self.silence.notes(
+                {handle: cohort for handle, (_, cohort) in self.running.items()}
+            ):
+                self.view.note(sentence)
             self.view.update(self._cohorts(), self._results())
         self.outcome.interrupted = interrupted()
         self.outcome.results = self._results()

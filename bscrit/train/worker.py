@@ -4,11 +4,12 @@ It reads paths of request files (`bscrit.request`), one a line and in JSON, from
 leaves its answer beside it, and says so by the same line on standard output; what the workload prints goes to standard
 error. When its input ends, because the sweep asked it to leave or died, it leaves a checkpoint and goes.
 
-    python -m bscrit.train.worker --path FOLDER_OF_THE_SPEC
+    python -m bscrit.train.worker --path FOLDER_OF_THE_SPEC [--lock DESCRIPTOR]
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
@@ -16,6 +17,7 @@ import queue
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -51,7 +53,29 @@ from bscrit.train.preflight import preflight, resolve_device, versions, warm_up
 
 GRACE_SECONDS = 2.0
 ORPHAN_SECONDS = 60.0
+LEAVE_SECONDS = 5.0
 _workloads: dict[str, Workload] = {}
+
+
+class Leave:
+    """Whether to leave, asked after every step; and how long the longest step took so far."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self.begin()
+
+    def begin(self) -> None:
+        self._asked, self._longest = time.monotonic(), 0.0
+
+    def __call__(self) -> bool:
+        now = time.monotonic()
+        self._longest, self._asked = max(self._longest, now - self._asked), now
+        return self.event.is_set()
+
+    @property
+    def patience(self) -> float:
+        """Seconds after which a step is taken to hang: it took longer than three of the longest, and a checkpoint."""
+        return min(LEAVE_SECONDS + 3 * self._longest, ORPHAN_SECONDS)
 
 
 def _prepared(use: str, settings: Mapping[str, Any], metric: str, device: str) -> Workload:
@@ -64,17 +88,21 @@ def _prepared(use: str, settings: Mapping[str, Any], metric: str, device: str) -
 
 
 def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--path", action="append", default=[])
+    parser.add_argument("--lock", type=int, action="append", default=[])
+    options = parser.parse_args(arguments)
     lines, answers = _claim_streams()
-    for folder in arguments[1:]:
-        sys.path.insert(0, folder)
+    _keep_from_children(options.lock)
+    sys.path[:0] = options.path
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the sweep's to handle, which ends our input
     tune_allocator()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    leave = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: leave.set())
+    leave = Leave()
+    signal.signal(signal.SIGTERM, lambda *_: leave.event.set())
     handed: queue.Queue[str | None] = queue.Queue()
     threading.Thread(target=_listen, args=(lines, handed, leave), daemon=True).start()
-    while not leave.is_set() and (line := handed.get()) is not None:
+    while not leave() and (line := handed.get()) is not None:
         serve(Path(json.loads(line)), leave)
         answers.write(line)
         answers.flush()
@@ -84,7 +112,7 @@ def main(arguments: Sequence[str]) -> None:
     last_resort.start()
 
 
-def serve(file: Path, leave: threading.Event) -> None:
+def serve(file: Path, leave: Leave) -> None:
     """Take the request of a file and leave its answer; nothing where another worker took it."""
     try:
         request = take_request(file)
@@ -95,7 +123,7 @@ def serve(file: Path, leave: threading.Event) -> None:
         write_answer(file, answer(request, leave))
 
 
-def answer(request: Request, leave: threading.Event | None = None) -> Answer:
+def answer(request: Request, leave: Leave | None = None) -> Answer:
     """Carry out a request."""
     try:
         match request:
@@ -105,7 +133,7 @@ def answer(request: Request, leave: threading.Event | None = None) -> Answer:
                 _prepare(request.setup)
                 return Done()
             case Train():
-                return _train(request, leave or threading.Event())
+                return _train(request, leave or Leave())
     except UserError as error:
         traceback.print_exc()
         return Failed("user", error.what, error.where, error.remedy)
@@ -118,13 +146,14 @@ def answer(request: Request, leave: threading.Event | None = None) -> Answer:
         return Failed("trial", in_short(error))
 
 
-def _train(request: Train, leave: threading.Event) -> Done:
+def _train(request: Train, leave: Leave) -> Done:
     record = read_record(request.folders[0])
     assert record is not None, "the sweep begins a folder before it hands it over"
     trial, order, pace = record.trial, record.order, Pace()
     workload = _prepared(trial.workload, trial.settings, trial.goal.metric, order.device)
     facts = {"device": order.device, "dtype": trial.dtype, "unit": workload.unit, "versions": versions()}
-    ended = train(request.folders, workload, facts, leave.is_set, request.shard, pace)
+    leave.begin()
+    ended = train(request.folders, workload, facts, leave, request.shard, pace)
     return Done(ended, pace.stretches, pace.waits)
 
 
@@ -135,15 +164,28 @@ def _prepare(setup: Setup) -> None:
         warm_up(_prepared(setup.use, setup.settings, setup.metric, device), setup, device)
 
 
-def _listen(lines: IO[str], handed: queue.Queue[str | None], leave: threading.Event) -> None:
+def _listen(lines: IO[str], handed: queue.Queue[str | None], leave: Leave) -> None:
     for line in lines:
         handed.put(line)
-    leave.set()
+    leave.event.set()
     handed.put(None)
-    # A method that hangs would keep the results locked, and no sweep may be left to end this worker.
-    orphaned = threading.Timer(ORPHAN_SECONDS, _end_group)
+    # A method that hangs would hold up Ctrl-C and keep the results locked, and no sweep may be left to end this worker.
+    orphaned = threading.Timer(leave.patience, _end_group)
     orphaned.daemon = True
     orphaned.start()
+
+
+def _keep_from_children(descriptors: Sequence[int]) -> None:
+    """Processes that a workload starts hold no lock: they may outlive this worker."""
+
+    def close() -> None:
+        for descriptor in descriptors:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)
+    os.register_at_fork(after_in_child=close)
 
 
 def _end_group() -> None:

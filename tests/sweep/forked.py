@@ -122,4 +122,4 @@ def _work(count, trouble):
         return answer(request, leave)
 
     worker.answer = troubled
-    worker.main(["worker"])
+    worker.main([])

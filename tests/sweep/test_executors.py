@@ -34,7 +34,7 @@ class Theirs:
     def poll(self, seconds):
         files, self.files = self.files, []
         for file in files:
-            worker.serve(file, threading.Event())
+            worker.serve(file, worker.Leave())
         return [file.name for file in files]
 
     def cancel(self, handle):

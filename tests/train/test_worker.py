@@ -1,6 +1,7 @@
 """A worker process: requests in, answers out, whatever its workload does to streams, threads and signals."""
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -92,7 +93,7 @@ def test_cohorts_one_after_the_other(start, tmp_path):
         assert train_in(process, tmp_path, folders).ended
         assert read_record(folders[0]).status == "reached"
     process.stdin.close()
-    assert process.wait(10) == 0
+    assert process.wait(60) == 0
 
 
 @pytest.mark.parametrize("way", ["its input ends", "SIGTERM"])
@@ -107,7 +108,7 @@ def test_told_to_leave_it_keeps_what_it_has(start, tmp_path, way):
     else:
         process.stdin.close()
     assert process.stdout.read() == json.dumps(str(file)) + "\n"
-    assert process.wait(10) == 0
+    assert process.wait(60) == 0
     answer = take_answer(file)
     assert isinstance(answer, Done)
     assert not answer.ended
@@ -125,7 +126,7 @@ def test_an_interrupted_cohort_goes_on_in_another_process_bit_for_bit(start, tmp
         ask(process, tmp_path, Train(tuple(folders)))
         running(folders, process)
         process.stdin.close()
-        process.wait(10)
+        process.wait(60)
     train(folders, workload(), {})
     keep = [(lr, seed, status, reason, curves) for lr, seed, status, reason, _, curves in told(folders)]
     assert keep == [
@@ -238,11 +239,53 @@ def test_an_answer_tells_how_long_steps_took(tmp_path):
 def test_a_worker_whose_sweep_died_does_not_outlive_a_method_that_hangs():
     """Its input ends while it is busy: the group ends after a while, and with it the lock that it holds."""
     program = (
-        "import io, queue, threading, time\n"
+        "import io, queue, time\n"
         "from bscrit.train import worker\n"
-        "worker.ORPHAN_SECONDS = 0.2\n"
-        "worker._listen(io.StringIO(), queue.Queue(), threading.Event())\n"
+        "worker.LEAVE_SECONDS = 0.2\n"
+        "worker._listen(io.StringIO(), queue.Queue(), worker.Leave())\n"
         "time.sleep(300)\n"
     )
     process = subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
     assert process.wait(120) == -signal.SIGKILL
+
+
+def test_a_step_is_given_the_time_of_three_of_the_longest(monkeypatch):
+    times = iter([0.0, 2.0, 12.0, 13.0, 100.0])
+    monkeypatch.setattr(worker.time, "monotonic", lambda: next(times))
+    leave = worker.Leave()
+    assert [leave() for _ in range(3)] == [False] * 3
+    assert leave.patience == worker.LEAVE_SECONDS + 3 * 10.0
+    leave()
+    assert leave.patience == worker.ORPHAN_SECONDS
+
+
+@pytest.mark.parametrize(
+    "begun", ["os.fork() or time.sleep(600)", "subprocess.Popen(['sleep', '600'], close_fds=False)"]
+)
+def test_what_a_workload_started_does_not_keep_the_lock(tmp_path, begun):
+    """Also where nobody is left to end it."""
+    folders = own_cohort(tmp_path, "starts_another", batch=f"{begun}; os.kill(os.getpid(), 9)")
+    with (tmp_path / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "bscrit.train.worker",
+                "--path",
+                str(tmp_path),
+                "--lock",
+                str(lock.fileno()),
+            ],
+            stdin=subprocess.PIPE,
+            pass_fds=[lock.fileno()],
+            start_new_session=True,
+            text=True,
+        )
+    try:
+        ask(process, tmp_path, Train(tuple(folders)))
+        process.wait()
+        with (tmp_path / "lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)

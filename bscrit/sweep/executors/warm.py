@@ -94,9 +94,10 @@ class Warm:
 def start(compute: Compute, place: int) -> Warm:
     """Start the worker that takes this place among those of this machine."""
     environment = {**os.environ, "OMP_NUM_THREADS": str(compute.threads), **own_device(place)}
+    locks = [argument for descriptor in compute.keep_open for argument in ("--lock", str(descriptor))]
     with compute.log.open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "bscrit.train.worker", "--path", str(compute.folder)],
+            [sys.executable, "-m", "bscrit.train.worker", "--path", str(compute.folder), *locks],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
