@@ -40,8 +40,9 @@ def fit(
 
     Args:
         source: a results folder, what `bscrit.sweep` returned, a table of crossings or curves (CSV, TSV, JSON lines,
-            JSON, Parquet), several files of one export, "-" for standard input, or a data frame. Several results folders stand side
-            by side, told apart by a group "source". A noise.csv alone has no B_crit: its report holds noise scales.
+            JSON, Parquet), several files of one export, "-" for standard input, or a data frame. Several results
+            folders stand side by side, told apart by a group "source". A noise.csv alone has no B_crit: its report
+            holds noise scales.
         targets: losses to fit; those of the sweep, or all in a table of crossings, when left out.
         columns: role -> column, such as {"steps": "iter"}, for names that are not recognised.
         by: columns whose values separate fits.

@@ -25,6 +25,7 @@ from bscrit.tables.names import (
 from bscrit.tables.sheet import Sheet
 
 ONE_MEANING = ("batch_size", "steps", "lr", "target")
+PERPLEXITY, TRAINING = words("ppl perplexity"), words("train training")
 COMMON = words("to n num number id is total train training global loss seen goal reach target")
 TRUTHS = tuple(map(words, ("true false", "yes no", "y n", "t f", "1 0 1.0 0.0")))
 
@@ -113,14 +114,16 @@ def choose_metric(sheet: Sheet, columns: Columns) -> tuple[str, str, tuple[str, 
     """(column, name that says the direction, notes) of the metric; UserError where several may be meant."""
     if "metric" in columns.of:
         return columns.of["metric"], columns.metric_name, ()
-    candidates = columns.metrics
+    # A perplexity is the exponential of the loss that is logged beside it.
+    candidates = [name for name in columns.metrics if not PERPLEXITY & set(tidy(name).split("_"))]
+    candidates = candidates or list(columns.metrics)
     quantities = {_quantity(column) for column in candidates}
     if len(quantities) > 1:
         what = f"has several metrics: {', '.join(candidates)}"
         raise UserError(sheet.name, what, f"choose one: {option('metric', candidates[0])}")
     held_out = [column for column in candidates if is_held_out(column)]
-    chosen = (held_out or [c for c in candidates if "train" not in tidy(c).split("_")] or list(candidates))[0]
-    rest = [column for column in candidates if column != chosen]
+    chosen = (held_out or [c for c in candidates if "train" not in tidy(c).split("_")] or candidates)[0]
+    rest = [column for column in columns.metrics if column != chosen]
     notes = (f"the metric is {chosen!r}, not {', '.join(map(repr, rest))}",) if rest else ()
     return chosen, chosen, notes
 
@@ -236,4 +239,4 @@ def is_truth(sheet: Sheet, column: str) -> bool:
 
 
 def _quantity(column: str) -> str:
-    return "_".join(word for word in tidy(column).split("_") if word not in HELD_OUT | {"train", "training"})
+    return "_".join(word for word in tidy(column).split("_") if word not in HELD_OUT | UNSAID | TRAINING)

@@ -1,7 +1,7 @@
 """Any source -> a sheet.
 
-A file is recognised by what it holds, not by its name: separated cells (separated.py), JSON (json_objects.py) or
-Parquet; gzip is undone first. A data frame is taken as it is.
+A file is recognised by what it holds, not by its name: separated cells (separated.py), JSON (json_objects.py), a log
+of printed lines (printed_logs.py) or Parquet; gzip is undone first. A data frame is taken as it is.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from bscrit.errors import UserError
 from bscrit.tables.json_objects import read_objects
+from bscrit.tables.printed_logs import is_log, read_log
 from bscrit.tables.separated import read_cells
 from bscrit.tables.sheet import EMPTY, Sheet, column_names, first_line
 
@@ -54,7 +55,8 @@ def open_sheet(source: Path | str | pd.DataFrame) -> Sheet:
             sheet = _from_parquet(name, data)
         else:
             text, encoding = _decode(name, data)
-            sheet = (read_objects if text.lstrip()[:1] in ("{", "[") else read_cells)(name, text)
+            read = read_objects if text.lstrip()[:1] in ("{", "[") else read_cells
+            sheet = (read_log if is_log(text) else read)(name, text)
             if encoding not in ("utf-8", "utf-8-sig"):
                 sheet = replace(sheet, notes=(f"read as {encoding}", *sheet.notes))
     if not len(sheet.frame) or not len(sheet.frame.columns):
@@ -116,7 +118,7 @@ def _decode(name: str, data: bytes) -> tuple[str, str]:
         encoding = "latin-1"
         text = data.decode(encoding)
     sample = text[:_SAMPLE]
-    control = sum(character < " " and character not in "\t\n\r\f" for character in sample)
+    control = sum(character < " " and character not in "\t\n\r\f\b\x1b" for character in sample)
     if "\0" in text or control > len(sample) / 100:
         raise UserError(name, "is a binary file", "give a table as CSV, TSV, JSON lines or Parquet")
     return text, encoding

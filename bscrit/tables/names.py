@@ -38,7 +38,7 @@ ROLES: Mapping[str, tuple[str, ...]] = {
     "examples": (
         "examples_to_target samples_to_target",
         "examples n_examples num_examples examples_seen samples n_samples num_samples samples_seen"
-        " consumed_samples",
+        " consumed_samples samples_count",
         "tokens n_tokens num_tokens tokens_seen consumed_tokens images images_seen frames frames_seen",
     ),
     "epochs": ("epochs_to_target", "epochs epoch"),

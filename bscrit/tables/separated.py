@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
 SAMPLE = 50
+SED = r"sed -nE 's/.*step[: ]+([0-9]+).*loss[: ]+([0-9.]+).*/\1,\2/p'"
 
 
 def read_cells(name: str, text: str) -> Sheet:
@@ -38,7 +39,8 @@ def read_cells(name: str, text: str) -> Sheet:
     notes = [] if separator in ", " else [f"cells are separated by {SEPARATORS[separator]}"]
     notes = ["read as a Markdown table"] if markdown else notes
     rows = _rows(name, lines, separator)
-    if titles := _titles(list(_rows(name, iter(sample), separator))):
+    sampled = list(_rows(name, iter(sample), separator))
+    if titles := _titles(sampled):
         notes.append(f"left out {titles} lines of title above the header")
     header, start = next(islice(rows, titles, None), []), lines.number
     if header and all(map(_is_number, header)):
@@ -47,15 +49,21 @@ def read_cells(name: str, text: str) -> Sheet:
             what = f"has no column names, it begins with {', '.join(header)[:60]}"
             raise UserError(f"{name}, line {start}", what, "begin with a line like batch_size,steps,lr")
         header, start, rows = commented, lines.commented, chain([header], rows)
+    widths = [len(cells) for cells in sampled[titles:]]
+    if len(widths) > 2 and widths.count(len(header)) <= len(widths) / 2:
+        what = (
+            "is neither a table, whose lines have as many cells, nor a log whose lines hold a step and a loss"
+        )
+        raise UserError(name, what, f"make a table step,loss of it, as with {SED} LOG")
     columns = column_names(f"{name}, line {start}", header)
     body, numbers, more = _body(name, lines, rows, columns)
     if not numbers:
         raise UserError(name, "holds no rows", EMPTY)
-    frame = _parse(body, columns, numbers)
+    frame = parse(body, columns, numbers)
     filled = frame.notna().any(axis=1)
 
     def spelled(names: Sequence[str]) -> pd.DataFrame:
-        return _parse(body, columns, numbers, typed=False)[list(names)][filled]
+        return parse(body, columns, numbers, typed=False)[list(names)][filled]
 
     return Sheet(name, frame[filled], (*notes, *more), separator=separator, blanks=True, spelled=spelled)
 
@@ -94,7 +102,7 @@ def _body(
     return body.getvalue(), numbers, notes
 
 
-def _parse(body: str, columns: list[str], numbers: list[int], typed: bool = True) -> pd.DataFrame:
+def parse(body: str, columns: list[str], numbers: list[int], typed: bool = True) -> pd.DataFrame:
     """The rows as a frame, indexed by their line numbers."""
     import pandas as pd
 
@@ -109,7 +117,7 @@ def _parse(body: str, columns: list[str], numbers: list[int], typed: bool = True
             low_memory=False,
         )
     except (ValueError, OverflowError):  # of a number that no type holds
-        return _parse(body, columns, numbers, typed=False)
+        return parse(body, columns, numbers, typed=False)
     return frame.set_axis(pd.Index(numbers, dtype="int64"))
 
 
