@@ -16,8 +16,9 @@ from math import exp, inf, isnan
 import numpy as np
 
 from bscrit.curve import Curve, Floats, averaged
+from bscrit.goal import Goal
 from bscrit.position import examples_at_one_size
-from bscrit.smoothing import AFTER, ahead, first_below, window
+from bscrit.smoothing import AFTER, ahead, error_of_crossing, first_below
 
 FARTHEST = 0.5  # in ln(steps), of a run from the mean of its seeds: beyond it a line says nothing
 OVERRUN = exp(AFTER)
@@ -38,6 +39,7 @@ class Crossing:
         batch_size: in the workload's unit.
         steps: to the target; where `censored`, the last step that was seen without crossing it.
         examples: consumed by then; steps times batch size where the source does not count them.
+        error: standard error of ln(steps) that the metric's fluctuation leaves, the same for runs that share a mean.
         low, high: bounds when the crossing is only known to lie between two logged points; both equal to
             `steps` when it is known. A censored run has high = inf.
         lr, seed, run: None or "" where the source does not say.
@@ -58,6 +60,7 @@ class Crossing:
     role: str = ""
     where: str = ""
     examples: float = float("nan")
+    error: float = 0.0
 
     def __post_init__(self) -> None:
         if isnan(self.examples):
@@ -74,7 +77,10 @@ class CrossingTable:
         notes: rows left out, duplicates, and how the source was understood.
         source: as the user named it.
         unit: what a batch size counts, "" where the source does not say.
+        goal: the metric and its direction, None where the source does not say.
         horizons: schedules whose rates depend on the planned length of the run, as words for a caveat.
+        averaged: how the metric is an average over past steps, as words for a caveat; "" where it is none.
+        lag: steps by which it lags behind, infinite where that is not known.
         warmups: batch size -> steps of warm-up, where there is one.
     """
 
@@ -83,6 +89,9 @@ class CrossingTable:
     notes: tuple[str, ...] = ()
     source: str = ""
     unit: str = ""
+    goal: Goal | None = None
+    averaged: str = ""
+    lag: float = 0.0
     horizons: tuple[str, ...] = ()
     warmups: Mapping[float, float] = field(default_factory=dict)
 
@@ -95,13 +104,13 @@ class MeanCrossing:
         steps, examples: of the mean curve.
         runs: (n,) steps of each run's share: where it meets the target alone, all shifted by one factor so that the
             geometric mean of `runs` is `steps`.
-        scatter: of the mean curve about its local line, in ln(steps): what fluctuation alone makes of it.
+        error: standard error of ln(steps) that the fluctuation of the mean curve about its local line leaves.
     """
 
     steps: float
     examples: float
     runs: Floats
-    scatter: float
+    error: float
 
 
 def crossing_of(curves: Sequence[Curve], target: float, *, confirmed: bool = True) -> MeanCrossing | None:
@@ -120,13 +129,10 @@ def crossing_of(curves: Sequence[Curve], target: float, *, confirmed: bool = Tru
     mean = gaps.mean(axis=0)
     alone = np.array([min(first_below(x, gap), ahead(x, gap)) for gap in gaps])
     shares = np.clip(alone - center, -FARTHEST, FARTHEST)
-    wide = window(x, center)
-    slope, level = np.polyfit(x[wide] - center, mean[wide], 1)
-    residual = mean[wide] - level - slope * (x[wide] - center)
-    scatter = float(residual.std() / abs(slope)) if slope else 0.0
     steps = exp(center)
     examples = float(np.mean([examples_at(curve, steps) for curve in curves]))
-    return MeanCrossing(steps, examples, np.exp(center + shares - shares.mean()), scatter)
+    runs = np.exp(center + shares - shares.mean())
+    return MeanCrossing(steps, examples, runs, min(error_of_crossing(x, mean, center), FARTHEST))
 
 
 def steps_to(curves: Sequence[Curve], target: float, *, confirmed: bool = True) -> float | None:

@@ -57,9 +57,19 @@ def _local_line(x: Floats, loss: Floats) -> Floats:
     return line
 
 
-def window(x: Floats, center: float) -> slice:
-    """Indices of the points about a centre, twice as far back as the local line; at least the two that enclose it."""
-    low = int(np.searchsorted(x, center - 2 * BEFORE, side="left"))
-    high = int(np.searchsorted(x, center + AFTER, side="right"))
-    middle = int(np.clip(np.searchsorted(x, center), 1, len(x) - 1))
-    return slice(min(low, middle - 1), max(high, middle + 1))
+def error_of_crossing(x: Floats, gap: Floats, center: float) -> float:
+    """Standard error of the x at which the line through a window meets 0; infinite where nothing falls.
+
+    The scatter about the line is that of a window twice as far back, for its degrees of freedom.
+    """
+    wide = slice(*np.searchsorted(x, [center - 2 * BEFORE, center + AFTER]))
+    inside = x[slice(*np.searchsorted(x, [center - BEFORE, center + AFTER]))]
+    if len(x[wide]) < 3 or len(inside) < 2:
+        return 0.0
+    slope, level = np.polyfit(x[wide] - center, gap[wide], 1)
+    residual = gap[wide] - level - slope * (x[wide] - center)
+    scatter = np.sqrt((residual**2).sum() / (len(residual) - 2))
+    if slope >= 0:
+        return inf if scatter else 0.0
+    away = (inside.mean() - center) ** 2 / ((inside - inside.mean()) ** 2).sum()
+    return float(scatter / -slope * np.sqrt(1 / len(inside) + away))

@@ -73,7 +73,7 @@ def test_a_power_law_is_met_where_it_is():
     crossing = crossing_of([POWER], 1.0)
     assert crossing.steps == pytest.approx(100, rel=2e-3)
     assert crossing.runs == pytest.approx([crossing.steps])
-    assert crossing.scatter < 0.01
+    assert crossing.error < 0.01
 
 
 def test_the_geometric_mean_of_the_runs_is_the_crossing():

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from math import sqrt
-from types import MappingProxyType
 
 import numpy as np
 
@@ -23,7 +21,6 @@ from bscrit.fit.result import Fit
 from bscrit.fit.robust import belongs
 from bscrit.fit.shape import freed, sharpness, steepness, turning_point
 
-NOTHING: Mapping[float, float] = MappingProxyType({})
 WIDEST = 4.0  # ratio of the ends of an interval
 
 
@@ -33,20 +30,12 @@ def fit_table(table: CrossingTable, widest: float = WIDEST) -> Report:
     Args:
         widest: ratio of the interval's ends beyond which a B_crit has a serious caveat.
     """
-    fits = tuple(
-        fit_family(family, table.horizons, table.warmups, widest=widest) for family in families(table)
-    )
-    return Report(table.source, table.unit or "example", fits, table.notes, table.crossings)
+    fits = tuple(fit_family(family, table, widest) for family in families(table))
+    return Report(table.source, table.unit or "example", fits, table.notes, table.crossings, goal=table.goal)
 
 
-def fit_family(
-    family: Family,
-    horizons: Sequence[str] = (),
-    warmups: Mapping[float, float] = NOTHING,
-    *,
-    widest: float = WIDEST,
-) -> Fit:
-    """Fit one frontier: the batch sizes up to the one of fewest steps, where steps rise beyond it."""
+def fit_family(family: Family, table: CrossingTable, widest: float = WIDEST) -> Fit:
+    """Fit one frontier of a table: the batch sizes up to the one of fewest steps, where steps rise beyond it."""
     frontier = choose(family)
     rows = rows_of(frontier)
     sound = belongs(rows)
@@ -71,8 +60,7 @@ def fit_family(
         said,
         points,
         diagnostics,
-        horizons,
-        warmups,
+        table,
         widest,
     )
     return Fit(

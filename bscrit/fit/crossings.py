@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log
 
-from bscrit.crossing import Crossing, CrossingTable, Group, Setting, crossing_of, examples_at, steps_to
+from bscrit.crossing import Crossing, CrossingTable, Group, Setting, crossing_of, examples_at
 from bscrit.order import Order
 from bscrit.record import Record
 from bscrit.trial import CENSORED
@@ -54,6 +54,7 @@ def from_records(records: Iterable[Record], targets: Sequence[float] | None = No
         tuple(crossings),
         tuple(dict.fromkeys(diverged)),
         (f"{len(failed)} runs failed and say nothing ({', '.join(failed[:3])})",) if failed else (),
+        goal=records[0].trial.goal if records else None,
         horizons=tuple(sorted(schedules)),
         warmups={float(size): recipe.schedule.warmup_at(size) for size, recipe in recipes.items()},
     )
@@ -100,16 +101,16 @@ def _together(records: Sequence[Record], target: float) -> list[Crossing]:
     if crossing is None:
         return []
     shares = zip(records, crossing.runs.tolist(), strict=True)
-    return [_crossing(record, target, steps) for record, steps in shares]
+    return [replace(_crossing(record, target, steps), error=crossing.error) for record, steps in shares]
 
 
 def _one_by_one(records: Sequence[Record], target: float) -> list[Crossing]:
     """Every run alone, censored at its last step where it did not arrive."""
     crossings = []
     for record in records:
-        steps = steps_to([record.curve], target, confirmed=not record.finished)
-        if steps is not None:
-            crossings.append(_crossing(record, target, steps))
+        alone = _together([record], target)
+        if alone:
+            crossings += alone
         elif record.finished and record.curve.steps[-1] > 0:
             crossings.append(_crossing(record, target, float(record.curve.steps[-1]), censored=True))
     return crossings

@@ -32,6 +32,8 @@ def to_dict(report: Report) -> dict[str, Any]:
         "schema": SCHEMA,
         "source": report.source,
         "unit": report.unit,
+        "metric": report.goal.metric if report.goal else None,
+        "direction": report.goal.direction if report.goal else None,
         "fits": [_fit(fit) for fit in report.fits],
         "notes": list(report.notes),
         **({"noise": [noise_report.to_data(one) for one in report.noise]} if report.noise else {}),

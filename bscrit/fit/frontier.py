@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from math import inf, log
+from math import hypot, inf, log, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,7 +76,7 @@ class Rows:
         point: (r,) index of the point that a run belongs to.
         y: (r,) ln(steps), the bound of a censored run.
         side: (r,) +1 where the crossing lies beyond y, -1 where it lies before, 0 where it is known.
-        gap: (r,) width in ln(steps) of the interval between logged points that holds it.
+        gap: (r,) width in ln(steps) of the interval between logged points that holds it; with the metric's fluctuation.
     """
 
     x: Floats
@@ -128,14 +128,13 @@ def summarise(rows: Rows, keep: NDArray[np.bool_]) -> Sample:
 
 
 def _as_numbers(run: Crossing) -> tuple[float, float, float]:
-    """(y, side, gap) of a run."""
+    """(y, side, gap) of a run; an error counts as a gap of the same variance."""
     if run.censored:
         return log(run.steps), 1.0, 0.0
-    if not run.low < run.high:
-        return log(run.steps), 0.0, 0.0
-    if run.low <= 0 or log(run.high / run.low) > FROM_THE_FIRST_POINT:
+    bounded = run.low < run.high
+    if bounded and (run.low <= 0 or log(run.high / run.low) > FROM_THE_FIRST_POINT):
         return log(run.high), -1.0, 0.0
-    return log(run.steps), 0.0, log(run.high / run.low)
+    return log(run.steps), 0.0, hypot(log(run.high / run.low) if bounded else 0.0, sqrt(12) * run.error)
 
 
 def _tuned(size: float, rows: list[Crossing], lost: set[float]) -> Tuned:

@@ -11,6 +11,7 @@ from bscrit.crossing import Crossing
 from bscrit.estimate import Estimate
 from bscrit.fit.noise import report as noise_report
 from bscrit.fit.result import Fit, NoiseComparison, Point, SweepRuns
+from bscrit.goal import Goal
 from bscrit.words import NOTHING, number, plural, scale_name, shown, size
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Report:
         notes: what to know about the source as a whole (rows left out, duplicates).
         crossings: what was fitted, one per run and target.
         noise: noise scales that no fit goes with, one comparison per metric.
+        goal: the metric of the targets and its direction, None where the source does not say.
         deferred_runs: gives `runs`, which cost as much as the fits; None for a table.
     """
 
@@ -49,6 +51,7 @@ class Report:
     notes: tuple[str, ...] = ()
     crossings: tuple[Crossing, ...] = field(default=(), repr=False, compare=False)
     noise: tuple[NoiseComparison, ...] = ()
+    goal: Goal | None = None
     deferred_runs: Callable[[], SweepRuns] | None = field(default=None, repr=False, compare=False)
 
     @cached_property

@@ -27,6 +27,7 @@ LEAST_RISE = log(1.1)
 ERRORS = 3.0  # standard errors of a difference, above which steps rise
 SLOWEST, STEEPEST = log(0.25), log(16.0)
 POOLED = 0.2  # p value of the lack of fit, above which seeds stand in for the scatter between batch sizes
+NEGLIGIBLE = 0.1  # share of the seeds' variance
 FEWEST = 4  # batch sizes
 
 
@@ -90,7 +91,7 @@ def freed(curve: Hyperbola, knee: Knee) -> Shape | None:
     squares, best = fitted(weight)
     error = squares(best) / freedom
     seeds = float(sample.ss.sum()) / within if within else 0.0
-    if seeds and not sample.gap.any() and fdtrc(freedom, within, error / seeds) > POOLED:
+    if seeds and sample.gap.mean() < NEGLIGIBLE * seeds and fdtrc(freedom, within, error / seeds) > POOLED:
         error = (error * freedom + seeds * within) / (freedom + within)
         freedom += within
     else:

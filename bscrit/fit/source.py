@@ -183,7 +183,9 @@ def _side_by_side(names: Sequence[str], reports: Sequence[Report]) -> Report:
         for name, report in zip(names, reports, strict=True)
         for fit in report.fits
     )
-    return Report(source, units.pop(), fits, tuple(note for report in reports for note in report.notes))
+    goals = {report.goal for report in reports}
+    notes = tuple(note for report in reports for note in report.notes)
+    return Report(source, units.pop(), fits, notes, goal=goals.pop() if len(goals) == 1 else None)
 
 
 def _refuse_columns(folder: str, options: Mapping[str, object]) -> None:

@@ -2,7 +2,8 @@
 
 Where the log is dense around the crossing, the seeds of one batch size and rate are averaged and
 smoothed as in bscrit.crossing. Where it is coarse, each run meets the target between two logged points: `low`
-and `high` are their steps, and `steps` lies between them on a line in ln(step).
+and `high` are their steps, and `steps` lies between them on a line in ln(step). What the metric's fluctuation leaves
+uncertain is the crossing's `error`.
 """
 
 from __future__ import annotations
@@ -12,14 +13,18 @@ from dataclasses import replace
 from math import exp, log
 from typing import TypeVar
 
-from bscrit.crossing import Crossing, CrossingTable, crossing_of
+import numpy as np
+
+from bscrit.crossing import FARTHEST, Crossing, CrossingTable, MeanCrossing, crossing_of
 from bscrit.errors import UserError
 from bscrit.smoothing import AFTER, BEFORE
+from bscrit.tables.averages import averaging
 from bscrit.tables.curves import Run, Runs
 from bscrit.tables.sheet import Sheet
 
 K = TypeVar("K")
 DENSE = 5
+ENOUGH = 6  # points that tell their scatter about a parabola
 EARLIEST = 1e-3
 SHOWN = 4
 PROPOSED = (0.5, 0.25, 0.05)
@@ -44,7 +49,16 @@ def crossings_of_runs(sheet: Sheet, runs: Runs, targets: Sequence[float]) -> Cro
                 crossings += [replace(crossing, target=target) for crossing in _cell(sheet, cell, target)]
     notes += _gaps(crossings)
     lost = [(run.batch_size, run.lr, run.group) for run in runs.runs if run.diverged]
-    return CrossingTable(tuple(crossings), tuple(dict.fromkeys(lost)), tuple(notes), unit=runs.unit)
+    averaged, lag = averaging(sheet, runs)
+    return CrossingTable(
+        tuple(crossings),
+        tuple(dict.fromkeys(lost)),
+        tuple(notes),
+        unit=runs.unit,
+        goal=runs.goal,
+        averaged=averaged,
+        lag=lag,
+    )
 
 
 def no_targets(sheet: Sheet, runs: Runs) -> UserError:
@@ -75,37 +89,39 @@ def no_targets(sheet: Sheet, runs: Runs) -> UserError:
 
 def _cell(sheet: Sheet, cell: Sequence[Run], target: float) -> Iterator[Crossing]:
     """Crossings of runs that differ in their seed only."""
-    together, shares = _together([run for run in cell if run.started and not run.diverged], target)
-    for run, steps in zip(together, shares, strict=True):
+    together, mean = _together([run for run in cell if run.started and not run.diverged], target)
+    for run, steps in zip(together, mean.runs.tolist() if mean else (), strict=True):
         point = min(int(run.curve.steps.searchsorted(steps)), len(run.rows) - 1)
-        yield _crossing(sheet, run, point, steps, steps, steps)
+        yield replace(_crossing(sheet, run, point, steps, steps, steps), error=mean.error if mean else 0.0)
     for run in cell:
         if not run.started or any(run is other for other in together):
             continue
         first = run.first(target)
         if first is not None:
-            yield _crossing(sheet, run, first, *_between(run, first, target))
+            crossing = _crossing(sheet, run, first, *_between(run, first, target))
+            yield replace(crossing, error=_fluctuation(run, first))
         elif not run.diverged:
             last = float(run.curve.steps[-1])
             yield replace(_crossing(sheet, run, -1, last, last, float("inf")), censored=True)
 
 
-def _together(runs: Sequence[Run], target: float) -> tuple[Sequence[Run], list[float]]:
-    """The runs whose mean meets the target, and each one's steps; none where the log is too coarse for it.
+def _together(runs: Sequence[Run], target: float) -> tuple[Sequence[Run], MeanCrossing | None]:
+    """The runs whose mean meets the target, and where; none where the log is too coarse for it.
 
-    Runs that ended before the others met the target are left out, the shortest first, and are censored.
+    Runs that ended before the others met the target are left out, the shortest first, and are censored; runs that are
+    logged too coarsely around the crossing meet the target on their own.
     """
     late = sorted((run for run in runs if run.first(target) is None), key=lambda run: run.curve.steps[-1])
-    met = [(run, first) for run in runs if (first := run.first(target)) is not None]
-    if not met or not all(_is_dense(run, first) for run, first in met):
-        return (), []
-    for left_out in range(len(late) + 1):
-        rest = [*late[left_out:], *(run for run, _ in met)]
-        if max(run.curve.steps[0] for run in rest) <= min(run.curve.steps[-1] for run in rest):
-            crossing = crossing_of([run.curve for run in rest], target, confirmed=False)
-            if crossing is not None:
-                return rest, crossing.runs.tolist()
-    return (), []
+    met = [run for run in runs if run.first(target) is not None]
+    for left_out in range(len(late) + 1) if met else ():
+        rest = [*late[left_out:], *met]
+        if max(run.curve.steps[0] for run in rest) > min(run.curve.steps[-1] for run in rest):
+            continue
+        mean = crossing_of([run.curve for run in rest], target, confirmed=False)
+        if mean is not None:
+            dense = [run for run in rest if _is_dense(run, mean.steps)]
+            return (rest, mean) if len(dense) == len(rest) else _together(dense, target)
+    return (), None
 
 
 def _crossing(sheet: Sheet, run: Run, point: int, steps: float, low: float, high: float) -> Crossing:
@@ -122,10 +138,9 @@ def _crossing(sheet: Sheet, run: Run, point: int, steps: float, low: float, high
     )
 
 
-def _is_dense(run: Run, first: int) -> bool:
-    """Whether enough points are logged in the smoothing window around a point for a smoothed crossing."""
-    steps = run.curve.steps
-    low, high = steps.searchsorted([steps[first] * exp(-BEFORE), steps[first] * exp(AFTER)])
+def _is_dense(run: Run, steps: float) -> bool:
+    """Whether enough points are logged in the smoothing window around a crossing."""
+    low, high = run.curve.steps.searchsorted([steps * exp(-BEFORE), steps * exp(AFTER)])
     return bool(high - low >= DENSE)
 
 
@@ -141,6 +156,18 @@ def _between(run: Run, first: int, target: float) -> tuple[float, float, float]:
     if low < EARLIEST * high:
         return max(low + share * (high - low), EARLIEST * high), EARLIEST * high, high
     return exp(log(low) + share * (log(high) - log(low))), low, high
+
+
+def _fluctuation(run: Run, first: int) -> float:
+    """Standard error of ln(steps) of one point: its scatter about a parabola through those around it."""
+    near = slice(max(first - 4, 0), first + 4)
+    steps, loss = run.curve.steps[near], run.curve.loss[near]
+    x, loss = np.log(steps[steps > 0] / run.curve.steps[first]), loss[steps > 0]
+    if len(x) < ENOUGH:
+        return 0.0
+    bend = np.polyfit(x, loss, 2)
+    scatter = float(np.sqrt(((loss - np.polyval(bend, x)) ** 2).sum() / (len(x) - 3)))
+    return min(scatter / -float(bend[1]), FARTHEST) if bend[1] < 0 else FARTHEST * (scatter > 0)
 
 
 def _gaps(crossings: Sequence[Crossing]) -> list[str]:

@@ -64,11 +64,12 @@ def test_serious_ones_come_first():
 def test_in_warmup():
     family = families(CrossingTable(tuple(rows(seed=1))))[0]
     long = {float(b): 1000.0 for b in SIZES[-3:]}  # about 1000 steps are taken there
-    codes = {caveat.code: caveat for caveat in fit_family(family, warmups=long).caveats}
+    table = CrossingTable((), warmups=long)
+    codes = {caveat.code: caveat for caveat in fit_family(family, table).caveats}
     assert codes["in-warmup"].serious
     assert "1024, 2048, 4096" in codes["in-warmup"].text
     short = dict.fromkeys(long, 100.0)
-    assert not fit_family(family, warmups=short).caveats
+    assert not fit_family(family, CrossingTable((), warmups=short)).caveats
 
 
 def test_few_steps():
@@ -294,6 +295,25 @@ def test_examples_rise():
     data = [replace(r, steps=r.steps * 1.3) if r.batch_size == 16 else r for r in rows(0.01, 3, tuning=0.0)]
     data = [replace(r, steps=r.steps * 1.12) if r.batch_size == 32 else r for r in data]
     assert "rise again below batch size 64" in found(data)["examples-rise"].text
+
+
+def test_a_metric_that_fluctuates():
+    def noisy(error):
+        return found(replace(row, error=error * (row.batch_size < 64)) for row in rows())
+
+    assert noisy(0.2)["noisy-metric"].serious
+    assert "22 % at batch size 16" in noisy(0.2)["noisy-metric"].text
+    assert not noisy(0.07)["noisy-metric"].serious
+    assert "noisy-metric" not in noisy(0.03)
+
+
+def test_an_averaged_metric_lags_behind():
+    """Half a logging interval of 200 steps is a tenth of S(4096)."""
+    late = found(rows(), averaged="'loss' is a mean", lag=100.0)["averaged-metric"]
+    assert late.serious
+    assert "100 steps late" in late.text
+    assert not found(rows(), averaged="'loss' is a mean", lag=10.0)["averaged-metric"].serious
+    assert found(rows(), averaged="'loss_ema' is a mean", lag=np.inf)["averaged-metric"].serious
 
 
 def test_wide_gaps():

@@ -101,6 +101,46 @@ def test_a_dense_log_follows_the_convention_of_the_package() -> None:
         assert [crossing.seed for crossing in found] == ["0", "1", "2"]
 
 
+def fluctuating(size: int, seed: int, every: int) -> pd.DataFrame:
+    """A loss of single batches, standard deviation 2/sqrt(B), about 4 / (1 + step/S); the target 2 is met at S."""
+    met = 500 * (1 + 256 / size)
+    steps = np.arange(every, int(3 * met), every)
+    noise = np.random.default_rng([size, seed]).normal(0, 2 / np.sqrt(size), len(steps))
+    return pd.DataFrame(
+        {"batch_size": size, "seed": seed, "step": steps, "loss": 4 / (1 + steps / met) + noise}
+    )
+
+
+def test_a_noisy_log_is_met_by_its_smoothed_curve_and_not_by_its_first_dip() -> None:
+    """Fifty points lie in the window; where single points scatter by a third of ln(steps) they tell so."""
+    frame = pd.concat([fluctuating(16, seed, 50) for seed in range(3)])
+    crossings = read_table(frame, targets=[2.0]).crossings
+    steps = np.array([crossing.steps for crossing in crossings])
+    (error,) = {crossing.error for crossing in crossings}
+    assert np.exp(np.log(steps).mean()) == pytest.approx(8500, rel=3 * error)
+    assert 0.02 < error < 0.12
+
+
+def test_the_error_of_a_crossing_is_its_scatter() -> None:
+    logs = [read_table(fluctuating(64, seed, 50), targets=[2.0]).crossings[0] for seed in range(40)]
+    scatter = np.log([crossing.steps for crossing in logs]).std()
+    assert np.sqrt(np.mean([crossing.error**2 for crossing in logs])) == pytest.approx(scatter, rel=0.35)
+
+
+def test_one_coarse_log_does_not_send_its_siblings_back_to_their_first_dips() -> None:
+    frame = pd.concat([*(fluctuating(16, seed, 50) for seed in range(2)), fluctuating(16, 2, 2000)])
+    crossings = {crossing.seed: crossing for crossing in read_table(frame, targets=[2.0]).crossings}
+    assert crossings["2"].low < crossings["2"].high
+    assert all(crossings[seed].low == crossings[seed].high for seed in "01")
+
+
+def test_a_coarse_log_tells_its_fluctuation() -> None:
+    coarse = pd.concat([fluctuating(64, 0, 500), fluctuating(4096, 0, 150)])
+    noisy, quiet = read_table(coarse, targets=[2.0]).crossings
+    assert (noisy.batch_size, quiet.batch_size) == (64, 4096)
+    assert noisy.error > 0.1 > 0.05 > quiet.error
+
+
 def test_rows_of_several_runs_may_alternate() -> None:
     frame = dense()
     mixed = frame.sort_values("step", kind="stable")

@@ -40,6 +40,8 @@ OF_THE_FIT: Mapping[str, Callable[[Draft], Iterator[Caveat]]] = {
     "few-steps": runs.few_steps,
     "examples-rise": curve.examples_rise,
     "wide-gaps": curve.wide_gaps,
+    "noisy-metric": curve.noisy_metric,
+    "averaged-metric": curve.averaged_metric,
 }
 OF_THE_NOISE: Mapping[str, Callable[[Compared], Iterator[Caveat]]] = {
     "euclidean-noise": noise.euclidean_noise,

@@ -19,6 +19,8 @@ from bscrit.words import counted, interval, number, percent, shown, size
 
 SIGNIFICANT = 0.01
 SHARP = 2.0  # up to which a knee leaves B_crit where it is
+NOISY, VERY_NOISY = 0.05, 0.1  # standard error of a crossing, in ln(steps)
+LAG = 0.05  # of the fewest steps
 IN_SIGN = 0.05  # probability of so few changes of sign among residuals
 PREFERRED = 4.0  # difference of AIC
 LINEAR = 0.98  # a power law with this exponent is perfect scaling, which the hyperbola holds too
@@ -174,12 +176,36 @@ def examples_rise(f: Draft) -> Iterator[Caveat]:
 
 
 def wide_gaps(f: Draft) -> Iterator[Caveat]:
-    if f.curve is None or not f.curve.sample.gap.any():
-        return
-    gap = sqrt(float(f.curve.sample.gap.max()))
-    if gap > f.scatter / 2:
+    gap = max((log(r.high / r.low) for r in f.fitted if 0 < r.low < r.high < inf), default=0.0) / sqrt(12)
+    if f.curve is not None and gap > f.scatter / 2:
         text = f"sparse logging leaves a crossing uncertain by {percent(gap)}; the interval includes it"
         yield Caveat("wide-gaps", text, "log the evaluation more often around the target")
+
+
+def noisy_metric(f: Draft) -> Iterator[Caveat]:
+    noisiest = max(f.fitted, key=lambda run: run.error, default=None)
+    if noisiest is not None and noisiest.error > NOISY:
+        text = (
+            f"the metric fluctuates so much that its smoothed curve leaves a crossing uncertain by"
+            f" {percent(noisiest.error)} at batch size {size(noisiest.batch_size)}: the first that is seen comes early"
+        )
+        hint = "use a metric of a fixed evaluation set, log more points, or give more seeds"
+        yield Caveat("noisy-metric", text, hint, serious=noisiest.error > VERY_NOISY)
+
+
+def averaged_metric(f: Draft) -> Iterator[Caveat]:
+    if not f.table.averaged:
+        return
+    fewest = min((point.steps for point in f.points), default=inf)
+    lag, text = f.table.lag, f.table.averaged
+    if lag == inf:
+        text += ": crossings come late by its lag, most of all where steps are few"
+    elif lag:
+        text += (
+            f": crossings come {counted(lag, 'step')} late, {percent(log(1 + lag / fewest))} of the fewest"
+        )
+    hint = "fit the metric itself, or that of an evaluation set"
+    yield Caveat("averaged-metric", text, hint, serious=lag > LAG * fewest or lag == inf)
 
 
 def _is_systematic(f: Draft) -> bool:

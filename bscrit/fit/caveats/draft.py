@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bscrit.crossing import Crossing, CrossingTable
 from bscrit.fit import design
 from bscrit.fit.frontier import Frontier, Rows
 from bscrit.fit.hyperbola import Hyperbola
@@ -33,8 +34,7 @@ class Draft:
         answer: estimates, as far as the verdict allows.
         points: as the report has them.
         diagnostics: as in diagnostics.py.
-        horizons: schedules that depend on the planned length of a run.
-        warmups: batch size -> steps of warm-up.
+        table: what was fitted is a part of it.
         widest: ratio of an interval's ends that is a serious caveat.
     """
 
@@ -50,8 +50,7 @@ class Draft:
     answer: Answer
     points: Sequence[Point]
     diagnostics: Mapping[str, Any]
-    horizons: Sequence[str]
-    warmups: Mapping[float, float]
+    table: CrossingTable
     widest: float
 
     @property
@@ -68,6 +67,12 @@ class Draft:
         """Batch sizes at which some run that takes part met the target, ascending."""
         met = np.unique(self.rows.point[self.keep & (self.rows.side == 0)])
         return [self.frontier.points[int(point)].batch_size for point in met]
+
+    @property
+    def fitted(self) -> list[Crossing]:
+        """Runs that take part."""
+        runs = [run for point in self.frontier.points for run in point.runs]
+        return [run for run, kept in zip(runs, self.keep.tolist(), strict=True) if kept]
 
     @property
     def scatter(self) -> float:

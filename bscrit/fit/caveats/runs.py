@@ -118,9 +118,9 @@ def coarse_rates(f: Draft) -> Iterator[Caveat]:
 
 
 def horizon(f: Draft) -> Iterator[Caveat]:
-    if f.horizons:
+    if f.table.horizons:
         text = (
-            f"with a {' or '.join(f.horizons)} schedule the rate depends on the planned length: runs that met"
+            f"with a {' or '.join(f.table.horizons)} schedule the rate depends on the planned length: runs that met"
             " the target early met it at too high a rate"
         )
         hint = "use a constant schedule, or one that ends where the target is met at each batch size"
@@ -130,11 +130,15 @@ def horizon(f: Draft) -> Iterator[Caveat]:
 def in_warmup(f: Draft) -> Iterator[Caveat]:
     """A warm-up of W steps adds about W/2 at every batch size: to S_min, when it is most of a run."""
     met = [point for point in f.points if point.censored < point.runs]
-    at = [point.batch_size for point in met if f.warmups.get(point.batch_size, 0) > IN_WARMUP * point.steps]
+    at = [
+        point.batch_size
+        for point in met
+        if f.table.warmups.get(point.batch_size, 0) > IN_WARMUP * point.steps
+    ]
     if at:
         text = (
             f"the target is met during the warm-up, or soon after it, at batch size {sizes(at)} (warm-up of up to"
-            f" {number(max(f.warmups[size] for size in at))} steps)"
+            f" {number(max(f.table.warmups[size] for size in at))} steps)"
         )
         yield Caveat("in-warmup", text, "choose a harder target, or a shorter warm-up", serious=True)
 
