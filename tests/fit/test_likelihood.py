@@ -133,3 +133,20 @@ def test_summary_of_rows():
 def test_where_all_are_censored_the_largest_bound_counts():
     data = sample([[], [2.0], [1.0]], [[4.0, 5.0, 5.0], [], []])
     assert (data.bound.tolist(), data.count.tolist()) == ([5.0], [2.0])
+
+
+def test_many_bounds_are_told_apart_forty_at_a_time():
+    """A thousand bounds of their own cost what forty do, and leave the likelihood where it is."""
+    random = np.random.default_rng(0)
+    known, bounds = random.normal(0.0, 0.2, 500), random.normal(-0.2, 0.2, 1000)
+    data = sample([known.tolist(), [0.0]], [bounds.tolist(), []])
+    assert len(data.cell) == 40
+    assert data.count.sum() == 1000
+
+    def exact(m: float) -> float:
+        return float(norm.logpdf(known, m, 0.2).sum() + norm.logsf(bounds, m, 0.2).sum())
+
+    for m in (-0.1, 0.1, 0.2):
+        assert value(data, m, 0.2, 1e-6) - value(data, 0.0, 0.2, 1e-6) == pytest.approx(
+            exact(m) - exact(0.0), abs=0.5
+        )

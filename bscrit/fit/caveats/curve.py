@@ -19,8 +19,8 @@ from bscrit.words import counted, interval, number, percent, shown, size
 
 SIGNIFICANT = 0.01
 SHARP = 2.0  # up to which a knee leaves B_crit where it is
-NOISY, VERY_NOISY = 0.05, 0.1  # standard error of a crossing, in ln(steps)
-LAG = 0.05  # of the fewest steps
+NOISY, VERY_NOISY = 0.04, 0.08  # standard error of a crossing, in ln(steps)
+LAG = 0.02  # of the fewest steps
 IN_SIGN = 0.05  # probability of so few changes of sign among residuals
 PREFERRED = 4.0  # difference of AIC
 LINEAR = 0.98  # a power law with this exponent is perfect scaling, which the hyperbola holds too
