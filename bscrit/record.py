@@ -86,6 +86,16 @@ def begin(folder: Path, trial: Trial, order: Order) -> None:
     write_json(paths.order, {"schema": SCHEMA, **asdict(order)})
 
 
+def mend(folder: Path, trial: Trial, order: Order) -> Record | None:
+    """Write again which trial a folder is of and what was asked of it, where a crash tore that; read the folder."""
+    paths = TrialPaths(folder)
+    if _read(paths.trial, TRIAL) is None:
+        write_json(paths.trial, {"schema": SCHEMA, **trial.to_dict()})
+    if _read(paths.order, ORDER) is None:
+        write_json(paths.order, {"schema": SCHEMA, **asdict(order)})
+    return read_record(folder)
+
+
 def end(folder: Path, status: Status, reason: str, facts: Mapping[str, Any]) -> None:
     """Close a trial's folder."""
     write_json(

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bscrit.errors import UserError
 from bscrit.files import explaining
 from bscrit.order import Cohort
 from bscrit.paths import ResultsPaths, TrialPaths
-from bscrit.record import Record, begin, end, read_record
+from bscrit.record import Record, begin, end, mend, read_record
 from bscrit.request import Done, Failed, Train, take_answer, write_request
 from bscrit.results import Results, read_records
 from bscrit.spec import Spec
@@ -60,7 +60,7 @@ def drive(spec: Spec, out: Path, view: View) -> Outcome:
     with explaining(out):
         ResultsPaths(out).trials.mkdir(parents=True, exist_ok=True)
     with locked(out, view) as lock, interruptible() as interrupted:
-        facts, records = earlier_facts(spec, out), tuple(read_records(out))
+        facts, records = earlier_facts(spec, out), _mended(out, read_records(out))
         if facts is not None and not plan(spec, facts, records):
             # Nothing is left to train: no worker need start.
             return Outcome(Results(out, records, spec, facts))
@@ -69,6 +69,19 @@ def drive(spec: Spec, out: Path, view: View) -> Outcome:
             if facts is None:
                 return Outcome(Results(out, records, spec), interrupted=interrupted())
             return _Drive(spec, Results(out, records, spec, facts), executor, view, began).run(interrupted)
+
+
+def _mended(out: Path, records: Sequence[Record]) -> tuple[Record, ...]:
+    """The records of a folder, with those whose trial or order was torn: every order holds the lanes of its cohort."""
+    by_name = {record.trial.name: record for record in records}
+    for record in records:
+        for lr, seed in record.order.lanes:
+            trial = replace(record.trial, lr=lr, seed=seed)
+            folder = ResultsPaths(out).trial(trial.name).folder
+            if trial.name not in by_name and folder.is_dir():
+                mended = mend(folder, trial, record.order)
+                by_name |= {trial.name: mended} if mended is not None else {}
+    return tuple(by_name[name] for name in sorted(by_name))
 
 
 class _Drive:

@@ -54,6 +54,18 @@ def folders_of(request):
     return [folder.name for folder in request.folders] if isinstance(request, Train) else []
 
 
+@pytest.mark.parametrize("file", ["trial.json", "order.json"])
+def test_a_finished_run_whose_identity_was_torn_is_mended_by_its_cohort(run, file):
+    first, _ = run()
+    record = next(r for r in first.results.records if r.role == "search" and len(r.order.lanes) > 1)
+    whole = (record.folder / file).read_text()
+    (record.folder / file).write_text(whole[: len(whole) // 2])
+    second, executor = run()
+    assert executor.requests == []
+    assert told(second) == told(first)
+    assert (record.folder / file).read_text() == whole
+
+
 class Unhurried(InProcess):
     """Its first worker takes a minute to come, and another one to answer, by the clock of the test."""
 
