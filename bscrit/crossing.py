@@ -23,10 +23,6 @@ from bscrit.smoothing import AFTER, ahead, error_of_crossing, first_below
 FARTHEST = 0.5  # in ln(steps), of a run from the mean of its seeds: beyond it a line says nothing
 OVERRUN = exp(AFTER)
 FURTHEST = 700.0  # of ln(steps), before numbers overflow
-CONVENTION = (
-    "where the mean over seeds, fitted by a line in ln(step) from 18 % before each step to 10.5 % after it, "
-    "meets the target"
-)
 Group = tuple[tuple[str, str], ...]  # ordered (name, value) pairs that separate fits
 Setting = tuple[float, float | None, Group]  # batch size, learning rate, group
 

@@ -56,28 +56,23 @@ COMPLAINTS = {
 def check_settings(
     every: object, log: object, weights: str, scaler: object, group: dist.ProcessGroup | None, metric: str
 ) -> None:
-    if isinstance(every, bool) or not isinstance(every, int) or every < 1:
-        raise UserError("NoiseMeter", f"every = {every!r}", "a whole number of steps, at least 1")
-    if log is not None and not callable(log):
-        raise UserError("NoiseMeter", "log can't be called", "pass a function log(values, step)")
-    if weights not in WEIGHTS:
-        raise UserError("NoiseMeter", f"weights = {weights!r}", nearest(str(weights), WEIGHTS))
-    if metric not in METRICS:
-        raise UserError("NoiseMeter", f"metric = {metric!r}", nearest(str(metric), METRICS))
-    if scaler is not None and not callable(getattr(scaler, "get_scale", None)):
-        raise UserError(
-            "NoiseMeter", "scaler has no get_scale()", "pass the torch.amp.GradScaler of the loop"
-        )
-    if group is not None and ranks(group) < 1:
-        raise UserError(
-            "NoiseMeter", "this rank is not in group", "pass the group of the ranks it trains with"
-        )
+    scales = scaler is None or callable(getattr(scaler, "get_scale", None))
+    for right, what, remedy in (
+        (_at_least(every, 1), f"every = {every!r}", "a whole number of steps, at least 1"),
+        (log is None or callable(log), "log can't be called", "pass a function log(values, step)"),
+        (weights in WEIGHTS, f"weights = {weights!r}", nearest(str(weights), WEIGHTS)),
+        (metric in METRICS, f"metric = {metric!r}", nearest(str(metric), METRICS)),
+        (scales, "scaler has no get_scale()", "pass the torch.amp.GradScaler of the loop"),
+        (group is None or ranks(group) > 0, "this rank is not in group", "pass the ranks it trains with"),
+    ):
+        if not right:
+            raise UserError("NoiseMeter", what, remedy)
 
 
 def check_measure(loss: object, parts: object, least: int) -> None:
     if not callable(loss):
         raise UserError("NoiseMeter.measure", "loss can't be called", "pass a function loss(model, batch)")
-    if isinstance(parts, bool) or not isinstance(parts, int) or parts < least:
+    if not _at_least(parts, least):
         raise UserError("NoiseMeter.measure", f"parts = {parts!r}", f"a whole number, at least {least}")
 
 
@@ -151,6 +146,10 @@ def adam_weights(optimizer: torch.optim.Optimizer, parameters: Iterable[nn.Param
         correction = 1 - float(group["betas"][1]) ** float(state["step"])
         weights.append(1 / ((moment.float() / correction).sqrt() + float(group["eps"])))
     return weights
+
+
+def _at_least(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def _is_a(thing: object, *names: str) -> bool:

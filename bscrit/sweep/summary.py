@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
 
-from bscrit.crossing import CONVENTION
 from bscrit.fit.points import measured_points
 from bscrit.fit.result import Point
 from bscrit.goal import LOSS, Goal
@@ -22,6 +21,9 @@ from bscrit.sweep.progress import failure, point_of
 from bscrit.trial import Status
 from bscrit.words import compact, counted, duration, number, plural
 
+CONVENTION = (
+    "steps: until the mean loss over seeds, smoothed over -18 % to +10.5 % of the steps, meets the target"
+)
 MOSTLY = 0.5  # share of a run's updates above which it is noted that they were clipped
 STATUSES: tuple[Status, ...] = ("reached", "stopped", "exhausted", "diverged", "failed", "running")
 
@@ -30,7 +32,7 @@ def summary(outcome: Outcome) -> str:
     """Lines for people; the same facts stand in the folders."""
     results = outcome.results
     spec, records = _spec(results), results.asked_for
-    lines = [*_table(spec, batch_sizes(results), records), f"steps: {CONVENTION}"]
+    lines = [*_table(spec, batch_sizes(results), records), CONVENTION]
     if spec.sweep.auto:
         choice = choose(spec, results.preflight, records)
         reason = choice.reason or f"nothing could be trained at batch size {choice.batch_size}"
