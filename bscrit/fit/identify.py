@@ -89,7 +89,8 @@ def answer(
     """The estimates as far as the verdict allows; none of another curve than the hyperbola.
 
     A bound on b_crit stays a factor KNEE within the tried batch sizes: farther out only the form of the curve speaks;
-    one on e_min = s_min b_crit, or on s_min, goes as far as that one. Data in perfect scaling still hold e_min, and data on the plateau s_min.
+    one on e_min = s_min b_crit, or on s_min, goes as far as that one. Data in perfect scaling still hold e_min, and
+    data on the plateau s_min.
     """
     if curve is None or is_another_curve(curve, knee, fall):
         return Answer()
