@@ -75,9 +75,21 @@ def fit_family(family: Family, table: CrossingTable, widest: float = WIDEST) -> 
         points=points,
         caveats=caveats(draft),
         diagnostics=diagnostics,
-        region=curve.joint if curve and verdict == "identified" else (),
+        region=joint_region(curve) if curve and verdict == "identified" else (),
         curve=curve,
     )
+
+
+def joint_region(curve: Hyperbola) -> tuple[tuple[float, float], ...]:
+    """The 95 % joint region, by the F(2, freedom) quantile: (s_min, b_crit) pairs around it; empty where it is open."""
+    freedom = curve.scatter.freedom
+    drop = freedom / 2 * (float((1 - CONFIDENCE) ** (-2 / freedom)) - 1)
+    region = curve.surface.walk(curve.best, drop)
+    if not np.isfinite([region.low, region.high]).all():
+        return ()
+    a = np.concatenate([region.top, region.bottom[::-1]])
+    beta = np.concatenate([region.beta, region.beta[::-1]])
+    return tuple(zip(np.exp(a).tolist(), np.exp(beta).tolist(), strict=True))
 
 
 def _scatter(curve: Hyperbola | None) -> Estimate:

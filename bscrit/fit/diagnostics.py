@@ -36,7 +36,6 @@ def diagnose(curve: Hyperbola | None, knee: Shape | None, fall: Shape | None) ->
         "seed_scatter": curve.scatter.sigma if curve.sample.replicated else None,
         "tuning_scatter": curve.scatter.tau if curve.sample.replicated else None,
         "degrees_of_freedom": curve.scatter.freedom,
-        "linear_share": [float(curve.p.max()), float(curve.p.min())],
         "lack_of_fit": _lack_of_fit(curve),
         "leave_one_out": _leave_one_out(curve),
     }

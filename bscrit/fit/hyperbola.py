@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from math import exp, inf, sqrt
 
 import numpy as np
@@ -63,31 +62,11 @@ class Hyperbola:
         x = float(np.log(batch_size))
         return self._estimate(lambda beta: np.logaddexp(0.0, beta - x))
 
-    def examples(self, batch_size: float) -> Estimate:
-        """E at any batch size."""
-        return self.steps(batch_size).scaled(batch_size)
-
-    @property
-    def p(self) -> Floats:
-        """(k,) 1/(1 + B/b_crit), the share of steps owed to noise: 1 in perfect scaling, 0 on the plateau."""
-        return _share(self.sample.x, self.beta)
-
     @property
     def spread(self) -> float:
         """Scatter of a batch size's mean ln(steps) about the curve, from seeds and tuning together."""
         seeds = self.scatter.sigma**2 * float((1 / self.sample.runs).mean())
         return sqrt(self.scatter.tau**2 + seeds)
-
-    @cached_property
-    def joint(self) -> tuple[tuple[float, float], ...]:
-        """95 % joint region as (s_min, b_crit) pairs around its edge, closed; empty where it is open."""
-        drop = joint_drop(self.scatter.freedom)
-        region = self.surface.walk(self.best, drop)
-        if not (-inf < region.low and region.high < inf):
-            return ()
-        a = np.concatenate([region.top, region.bottom[::-1]])
-        beta = np.concatenate([region.beta, region.beta[::-1]])
-        return tuple(zip(np.exp(a).tolist(), np.exp(beta).tolist(), strict=True))
 
     def _estimate(self, offset: Callable[[Floats], Floats], falls: bool = False) -> Estimate:
         low, high = self.region.extent(offset, falls)
@@ -111,16 +90,6 @@ def single_drop(freedom: float) -> float:
     from scipy.special import stdtrit
 
     return float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) ** 2 / 2
-
-
-def joint_drop(freedom: float) -> float:
-    """Fall of the log likelihood around a 95 % region of two parameters: the F(2, freedom) quantile."""
-    tail = 1 - CONFIDENCE
-    return freedom / 2 * (float(tail ** (-2 / freedom)) - 1)
-
-
-def _share(x: Floats, beta: float) -> Floats:
-    return np.asarray(1 / (1 + np.exp(np.clip(x - beta, -700, 700))))
 
 
 def _estimate(value: float, low: float, high: float) -> Estimate:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -66,7 +65,8 @@ def fit(
     _refuse_twice(meters)
     for_tables = {"columns": columns, "by": by, "direction": direction}
     if any(map(is_noise, sources)):
-        _refuse_all_but_noise(sources, meters, {"targets": targets, **for_tables})
+        _refuse_beside_noise(sources, meters)
+        _refuse_options(str(sources[0]), "noise.csv", {"targets": targets, **for_tables})
         return report_of([str(path) for path in sources], unit or "example")
     if meters and len(sources) > 1:
         raise UserError("--noise", "goes with one source", f"name one: {sources[0]}")
@@ -76,7 +76,7 @@ def fit(
     opened = [_opened(one) for one in sources]
     folders = [_name(one) for one in opened if isinstance(one, Results)]
     if folders and len(folders) == len(opened):
-        _refuse_columns(folders[0], for_tables)
+        _refuse_options(folders[0], "results folder", for_tables)
     if len(opened) > 1 and not folders:
         opened = [opened]  # several files of one export are one table
     reports = [
@@ -188,25 +188,19 @@ def _side_by_side(names: Sequence[str], reports: Sequence[Report]) -> Report:
     return Report(source, units.pop(), fits, notes, goal=goals.pop() if len(goals) == 1 else None)
 
 
-def _refuse_columns(folder: str, options: Mapping[str, object]) -> None:
+def _refuse_options(where: str, kind: str, options: Mapping[str, object]) -> None:
     for name, value in options.items():
         if value:
-            raise UserError(folder, f"is a results folder, where --{name} says nothing", "it is for tables")
+            raise UserError(where, f"is a {kind}, where --{name} says nothing", "it is for tables")
 
 
-def _refuse_all_but_noise(
-    sources: Sequence[Any], meters: Sequence[Path | str], options: Mapping[str, object]
-) -> None:
+def _refuse_beside_noise(sources: Sequence[Any], meters: Sequence[Path | str]) -> None:
     """A noise.csv stands alone, or beside others of its kind."""
     meter = next(str(source) for source in sources if is_noise(source))
     other = next((str(source) for source in sources if not is_noise(source)), None)
     if other is not None or meters:
         what = "is a noise.csv, and no source of crossings"
-        where = f"`bscrit fit {shlex.quote(other)}`" if other else "a fit of a table or a sweep"
-        raise UserError(meter, what, f"{where} takes it, by --noise {shlex.quote(meter)}")
-    for name, value in options.items():
-        if value:
-            raise UserError(meter, f"is a noise.csv, where --{name} says nothing", "it is for tables")
+        raise UserError(meter, what, f"`bscrit fit {other or 'TABLE'} --noise {meter}`")
 
 
 def _refuse_twice(sources: Sequence[Any]) -> None:

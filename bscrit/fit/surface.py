@@ -103,15 +103,22 @@ class Surface:
 
     def range_of_beta(self, best: Optimum, drop: float) -> tuple[float, float]:
         """Outermost beta on either side of the best where the profile falls by `drop`; infinite if never."""
+        from scipy.optimize import brentq
+
         level, center = float(best.value[0]) - drop, float(best.beta[0])
         grid, _, value = self.coarse
-        place = int(np.searchsorted(grid, center))
-        grid, value = np.insert(grid, place, center), np.insert(value, place, best.value[0])
-        inside = np.flatnonzero(value >= level)
-        first, last = int(inside[0]), int(inside[-1])
-        outside = np.array([grid[max(first - 1, 0)], grid[min(last + 1, GRID)]])
-        low, high = self._roots(outside, np.array([grid[first], grid[last]]), level)
-        return (-np.inf if first == 0 else low), (np.inf if last == GRID else high)
+
+        def end(outer: Floats, heights: Floats, never: float) -> float:
+            """The root between the first place within the level, from the far end on, and the one before."""
+            within = [*(heights >= level).tolist(), True].index(True)
+            if within == 0:
+                return never
+            ends = float(outer[within - 1]), float([*outer, center][within])
+            return float(brentq(lambda beta: self.profile(np.array([beta]))[1][0] - level, *ends, xtol=1e-7))
+
+        below, above = grid < center, grid > center
+        low = end(grid[below], value[below], -np.inf)
+        return low, end(grid[above][::-1], value[above][::-1], np.inf)
 
     def walk(self, best: Optimum, drop: float) -> Region:
         """Around the region where the log likelihood stays within `drop` of its best."""
@@ -121,25 +128,6 @@ class Surface:
         beta = (first + last) / 2 + (last - first) / 2 * np.sin(angle)
         bottom, top = self.edges(beta, float(best.value[0]) - drop)
         return Region(low, high, beta, bottom, top)
-
-    def _roots(self, outside: Floats, inside: Floats, level: float) -> tuple[float, float]:
-        """Where the profile meets `level` in two brackets, shape (2,) each, to 1e-6 of a natural-log unit."""
-        ends, both = np.stack([outside, inside]), np.arange(2)
-        values = np.zeros((2, 2))
-        for _ in range(4):
-            grid = np.linspace(ends[0], ends[1], 9)
-            _, value = self.profile(grid.ravel())
-            value = value.reshape(9, 2)
-            above = value >= level
-            step = np.where(above.any(axis=0), np.maximum(above.argmax(axis=0), 1), 8)
-            ends = np.stack([grid[step - 1, both], grid[step, both]])
-            values = np.stack([value[step - 1, both], value[step, both]])
-        rise = values[1] - values[0]
-        share = np.clip(
-            np.where(rise > 0, (level - values[0]) / np.where(rise > 0, rise, 1.0), 1.0), 0.0, 1.0
-        )
-        low, high = (ends[0] + share * (ends[1] - ends[0])).tolist()
-        return low, high
 
 
 @dataclass(frozen=True)

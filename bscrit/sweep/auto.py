@@ -167,7 +167,7 @@ class _Measured:
         if self.fit is None or not self.reached:
             return self._spent / len(self.tried)
         runs = [point.examples for point in self.fit.points if point.batch_size in self.reached]
-        predicted = self._curve.examples(size).value if self._curve else None
+        predicted = self._curve.steps(size).scaled(size).value if self._curve else None
         return self._spent / sum(runs) * (predicted or max(runs))
 
     def _best(self, pool: Sequence[int]) -> int | None:

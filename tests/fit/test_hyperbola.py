@@ -9,6 +9,7 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.stats import f as f_distribution
 from scipy.stats import t as t_distribution
 
+from bscrit.fit.core import joint_region
 from bscrit.fit.frontier import summarise
 from bscrit.fit.hyperbola import Hyperbola, fit_hyperbola
 from bscrit.fit.likelihood import terms
@@ -57,8 +58,8 @@ def test_joint_region_is_where_the_sum_of_squares_meets_the_f_quantile():
     curve = fitted()
     least = squares(float(curve.best.a[0]), curve.beta)
     limit = least * (1 + 2 / 7 * f_distribution.ppf(0.95, 2, 7))
-    assert len(curve.joint) > 50
-    for s_min, b_crit in curve.joint:
+    assert len(joint_region(curve)) > 50
+    for s_min, b_crit in joint_region(curve):
         assert squares(np.log(s_min), np.log(b_crit)) == pytest.approx(limit, rel=1e-3)
 
 
@@ -82,21 +83,9 @@ def test_intervals_follow_the_likelihood_where_runs_are_censored():
         assert fall == pytest.approx(quantile**2 / 2, rel=1e-3)
 
 
-def test_examples_are_steps_times_batch_size():
-    curve = fitted()
-    steps, examples = curve.steps(500.0), curve.examples(500.0)
-    assert (examples.value, examples.low) == pytest.approx((500 * steps.value, 500 * steps.low))
-
-
 def test_steps_at_b_crit_are_twice_the_fewest():
     curve = fitted()
     assert curve.steps(curve.b_crit.value).value == pytest.approx(2 * curve.s_min.value)
-    assert curve.examples(curve.b_crit.value).value == pytest.approx(2 * curve.e_min.value)
-
-
-def test_share_of_steps_owed_to_noise():
-    curve = fitted()
-    assert curve.p == pytest.approx(1 / (1 + np.exp(X) / curve.b_crit.value))
 
 
 def test_open_intervals_have_no_ends():
@@ -108,4 +97,4 @@ def test_open_intervals_have_no_ends():
     assert flat.b_crit.low is None
     assert flat.e_min.low is None
     assert flat.s_min.value == pytest.approx(np.exp(5), rel=1e-3)
-    assert line.joint == flat.joint == ()
+    assert joint_region(line) == joint_region(flat) == ()
