@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from workloads import FOLDER, NAMES, identity, machine, named, store
+from workloads import FOLDER, NAMES, identity, machine, named, store, workload_of
 
 from bscrit.crossing import CONVENTION, Crossing, CrossingTable, MeanCrossing, crossing_of
 from bscrit.curve import Curve
@@ -199,14 +199,11 @@ def _curves(grid: Sequence[int], losses: Sequence[np.ndarray], batch_size: int) 
 
 def refer(spec: Spec, seeds: int, spacing: float, reach: int) -> dict[str, Any]:
     """The reference of a spec: its optima, their fit, and every rate that was tried."""
-    from bscrit.engine.identity import fingerprint
-    from bscrit.engine.loading import load_workload
     from bscrit.engine.memory import tune_allocator
 
     tune_allocator()
     began = time.process_time()
-    workload = load_workload(spec.workload.use, spec.workload.settings)
-    workload.prepare("cpu")
+    workload, fingerprint = workload_of(spec)
     numbers = [FIRST_SEED + seed for seed in range(seeds)]
     around = round(math.log(spec.first_guess()) / math.log(spacing))
     stride = max(2, round(math.log(1.5) / math.log(spacing)))
@@ -234,7 +231,7 @@ def refer(spec: Spec, seeds: int, spacing: float, reach: int) -> dict[str, Any]:
         "seeds": numbers,
         "spacing": spacing,
         "reach": reach,
-        "fingerprint": fingerprint(spec.workload.use, workload),
+        "fingerprint": fingerprint,
         "cpu_seconds": round(time.process_time() - began),
     }
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from workloads import HERE, NAMES, machine, named, stored
+from workloads import HERE, NAMES, machine, named, stored, workload_of
 
 from bscrit.estimate import Estimate
 from bscrit.fit.result import Fit
@@ -82,17 +82,15 @@ def training_seconds(out: Path) -> float:
     return max(ends) - (out / "preflight.json").stat().st_mtime
 
 
-def truths(name: str, out: Path | None = None) -> dict[float, Estimate]:
-    """B_crit per target: exact, or by brute force; none where there is no reference of today's spec and data.
-
-    The data are those of the sweep in `out`.
-    """
+def truths(name: str) -> dict[float, Estimate]:
+    """B_crit per target: exact, or by brute force; none where there is no reference of today's spec and data."""
     spec = named(name)
     if spec.workload.use == "quadratic":
         return {target: exact(spec, target) for target in spec.sweep.targets}
-    data = json.loads((out / "preflight.json").read_text(encoding="utf-8"))["fingerprint"] if out else ""
-    found = stored(name, data)
-    return {} if found is None else {one["target"]: Estimate(**one["b_crit"]) for one in found["fits"]}
+    reference = stored(name, workload_of(spec)[1])
+    return (
+        {} if reference is None else {one["target"]: Estimate(**one["b_crit"]) for one in reference["fits"]}
+    )
 
 
 def exact(spec: Spec, target: float) -> Estimate:
@@ -133,7 +131,7 @@ def measure(name: str, folder: Path) -> None:
     print(f"  plain grid     estimated: at least {seconds:,.0f} s and {examples:,.0f} examples, ", end="")
     print(f"so the sweep takes {training / seconds:.2f} of its time")
     print(f"  memory         {sweep.peak:.0f} MB, the largest process")
-    known = truths(name, out)
+    known = truths(name)
     for target in spec.sweep.targets:
         print(f"  B_crit         {_compared(target, _fit(out, target), known.get(target))}")
     if spec.noise.source != "none":
@@ -181,7 +179,7 @@ def truth(name: str, sweeps: int, folder: Path) -> None:
             failed += 1
             print(f"  {number}: {error}", file=sys.stderr, flush=True)
             continue
-        known = truths(name, out)
+        known = truths(name)
         if not known:
             raise SystemExit(
                 f"{name}: no reference of this spec and data; run benchmarks/reference.py {name}"
@@ -200,16 +198,20 @@ def truth(name: str, sweeps: int, folder: Path) -> None:
             print(f"  B_crit         at {target:g}: {tally([one.b_crit for one in fits], known[target])}")
 
 
-def tally(found: Sequence[Estimate], known: Estimate) -> str:
-    """How often intervals hold the truth, and the bias, scatter and half-width of ln B_crit in per cent."""
-    assert known.value is not None
-    whole = [(one.value, one.low, one.high) for one in found if one.value and one.low and one.high]
+def tally(measured: Sequence[Estimate], known: Estimate) -> str:
+    """How often intervals hold the truth, and the bias, scatter and half-width of ln B_crit in per cent.
+
+    Where the truth is a bound, how often no more than a bound was given.
+    """
+    whole = [(one.value, one.low, one.high) for one in measured if one.value and one.low and one.high]
+    if known.value is None:
+        return f"{len(measured) - len(whole)} of {len(measured)} give a bound, as brute force does"
     if not whole:
         return "never identified"
     value, low, high = (np.log(column) - math.log(known.value) for column in np.array(whole).T)
     held = int(((low <= 0) & (high >= 0)).sum())
     return (
-        f"{held} of {len(found)} intervals hold {known.value:.4g}; bias {100 * np.median(value):+.1f} % (median), "
+        f"{held} of {len(measured)} intervals hold {known.value:.4g}; bias {100 * np.median(value):+.1f} % (median), "
         f"scatter {100 * value.std():.1f} %, half-width {100 * np.median((high - low) / 2):.1f} % (median)"
     )
 
@@ -223,6 +225,8 @@ def _compared(target: float, found: Fit, known: Estimate | None) -> str:
     measured = f"{b.value:.3g} [{b.low:.3g}, {b.high:.3g}]" if b.value and b.low and b.high else found.verdict
     if known is None:
         return f"at {target:g}: {measured}; no reference, run benchmarks/reference.py"
+    if known.value is None:
+        return f"at {target:g}: {measured}; by brute force a bound, too"
     if known.low is None or known.high is None:
         return f"at {target:g}: {measured}; exactly {known.value:.4g}"
     return f"at {target:g}: {measured}; by brute force {known.value:.3g} [{known.low:.3g}, {known.high:.3g}]"

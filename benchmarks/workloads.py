@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,19 @@ NAMES: dict[str, tuple[str, tuple[str, ...]]] = {
     "digits-cnn": ("sweeps/digits.toml", ("workload.model=cnn",)),
     "text": ("sweeps/text.toml", ()),
     "quadratic": ("sweeps/quadratic.toml", ()),
+    "cancer": ("benchmarks/specs/cancer.toml", ()),
+    "digits-adam": ("sweeps/digits.toml", ("optimizer.use=adam",)),
+    "digits-momentum": ("sweeps/digits.toml", ("optimizer.momentum=0.9",)),
 }
 
 
 def named(name: str) -> Spec:
-    """The spec of a benchmark."""
+    """The spec of a benchmark, whose workload may be a class beside it."""
     path, overrides = NAMES[name]
-    return read_spec(HERE.parent / path, overrides)
+    file = HERE.parent / path
+    if str(file.parent) not in sys.path:
+        sys.path.append(str(file.parent))
+    return read_spec(file, overrides)
 
 
 def identity(spec: Spec) -> dict[str, Any]:
@@ -40,6 +47,16 @@ def identity(spec: Spec) -> dict[str, Any]:
         "targets": list(spec.sweep.targets),
         "dtype": spec.compute.dtype,
     }
+
+
+def workload_of(spec: Spec) -> tuple[Any, str]:
+    """The workload of a spec, and the hash of its data and source."""
+    from bscrit.engine.identity import fingerprint
+    from bscrit.engine.loading import load_workload
+
+    workload = load_workload(spec.workload.use, spec.workload.settings)
+    workload.prepare("cpu")
+    return workload, fingerprint(spec.workload.use, workload)
 
 
 def stored(name: str, fingerprint: str = "") -> dict[str, Any] | None:
