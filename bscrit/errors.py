@@ -7,6 +7,7 @@ runs.csv, line 7: steps is -3
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -22,7 +23,19 @@ class UserError(Exception):
 
     def __str__(self) -> str:
         line = f"{self.where}: {self.what}" if self.where else self.what
-        return f"{line}\n  hint: {self.remedy}" if self.remedy else line
+        return printable(f"{line}\n  hint: {self.remedy}" if self.remedy else line)
+
+
+def printable(text: str) -> str:
+    r"""A text whose control characters are written as escapes: somebody else's may move the cursor, or hide a line.
+
+    >>> printable("b\x1b[2J")
+    'b\\x1b[2J'
+    """
+    return _CONTROL.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 class UserErrors(UserError):

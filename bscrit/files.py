@@ -37,6 +37,27 @@ def whole_json(path: Path) -> Any | None:
         return None
 
 
+def check_ordinary(folder: Path) -> None:
+    """Refuse links, pipes and devices anywhere in a folder: somebody else's may lead out of it, or never end.
+
+    Raises:
+        UserError: names the first of them.
+    """
+    folders = [str(folder)]
+    while folders:
+        with readable(folder), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                elif not entry.is_file(follow_symlinks=False) and os.path.lexists(entry.path):
+                    kind = (
+                        "a symbolic link, which is not followed" if entry.is_symlink() else "no ordinary file"
+                    )
+                    raise UserError(
+                        entry.path, f"is {kind}", "put an ordinary file in its place, or remove it"
+                    )
+
+
 @contextlib.contextmanager
 def readable(path: Path) -> Iterator[None]:
     """Turn the operating system's refusals to read into a sentence."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bscrit.errors import UserError
-from bscrit.files import readable
+from bscrit.files import check_ordinary, readable
 from bscrit.paths import ResultsPaths
 from bscrit.preflight import Preflight, read_preflight
 from bscrit.record import Record, read_record
@@ -93,6 +93,7 @@ def read_records(path: Path) -> list[Record]:
         raise UserError(
             str(path), "is not a results folder: it has no folder 'trials'", "run `bscrit sweep` first"
         )
+    check_ordinary(path)
     with readable(path):
         folders = sorted(folder for folder in ResultsPaths(path).trials.iterdir() if folder.is_dir())
         records = [record for folder in folders if (record := read_record(folder)) is not None]

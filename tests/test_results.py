@@ -1,5 +1,6 @@
 """A folder of records, and those that belong to its spec."""
 
+import os
 from dataclasses import replace
 
 import pytest
@@ -98,3 +99,22 @@ def test_a_torn_preflight_is_none(swept):
     for length in range(0, len(whole) - 1, 7):
         path.write_bytes(whole[:length])
         assert read_results(swept).spec is None
+
+
+@pytest.mark.parametrize("place", ["preflight.json", "trials/b00004", "trials/b00004/curve.csv"])
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_links_and_pipes_in_a_folder_are_not_followed_and_not_opened(tmp_path, place, kind):
+    (tmp_path / "elsewhere").mkdir()
+    path = tmp_path / "results" / place
+    path.parent.mkdir(parents=True)
+    (tmp_path / "results" / "trials").mkdir(exist_ok=True)
+    path.symlink_to(tmp_path / "elsewhere") if kind == "link" else os.mkfifo(path)
+    with pytest.raises(UserError, match="symbolic link" if kind == "link" else "no ordinary file") as caught:
+        read_results(tmp_path / "results")
+    assert caught.value.where == str(path)
+
+
+def test_a_link_to_a_results_folder_is_the_user_s_own(tmp_path):
+    trial = add(tmp_path / "results", 4)
+    (tmp_path / "link").symlink_to(tmp_path / "results")
+    assert [record.trial for record in read_records(tmp_path / "link")] == [trial]

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from bscrit.crossing import Crossing
+from bscrit.errors import printable
 from bscrit.estimate import Estimate
 from bscrit.fit.noise import report as noise_report
 from bscrit.fit.result import Fit, NoiseComparison, Point, SweepRuns
@@ -63,7 +64,9 @@ class Report:
         """A block for each fit, with units, target and definitions."""
         blocks = ["\n".join([*_block(fit, self), ""]) for fit in self.fits]
         notes = [f"note: {note}" for note in self.notes]
-        return "\n".join([*blocks, *noise_report.alone(self.noise, self.unit), *notes, *_tail(self)])
+        return printable(
+            "\n".join([*blocks, *noise_report.alone(self.noise, self.unit), *notes, *_tail(self)])
+        )
 
     def _repr_html_(self) -> str:
         return str(self.table().to_html(index=False))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bscrit.errors import UserError
-from bscrit.files import explaining
+from bscrit.files import check_ordinary, explaining
 from bscrit.order import Cohort
 from bscrit.paths import ResultsPaths, TrialPaths
 from bscrit.record import Record, begin, end, mend, read_record
@@ -57,6 +57,8 @@ def drive(spec: Spec, out: Path, view: View) -> Outcome:
         UserErrors: everything that preflight found wrong with the spec.
     """
     began = time.monotonic()
+    if out.is_dir():
+        check_ordinary(out)
     with explaining(out):
         ResultsPaths(out).trials.mkdir(parents=True, exist_ok=True)
     with locked(out, view) as lock, interruptible() as interrupted:

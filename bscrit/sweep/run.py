@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bscrit.errors import UserError
+from bscrit.errors import UserError, printable
 from bscrit.record import Record
 from bscrit.results import Results
 from bscrit.spec import Spec, parse_spec, read_spec
@@ -57,7 +57,7 @@ class Swept:
         return tuple(missing(self.results))
 
     def __str__(self) -> str:
-        return summary(self.outcome)
+        return printable(summary(self.outcome))
 
 
 def sweep(

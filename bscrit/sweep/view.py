@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import IO
 
+from bscrit.errors import printable
 from bscrit.order import Cohort
 from bscrit.record import Record
 from bscrit.results import Results
@@ -72,7 +73,7 @@ class Plain(View):
 
     def _line(self, text: str) -> None:
         self._last_line = time.monotonic()
-        print(f"[{self._last_line - self._began:7.1f} s] {text}", file=self._stream, flush=True)
+        print(f"[{self._last_line - self._began:7.1f} s] {printable(text)}", file=self._stream, flush=True)
 
 
 class Live(View):
@@ -89,7 +90,7 @@ class Live(View):
         self._drawn = 0.0
 
     def note(self, text: str) -> None:
-        self._live.console.print(text, markup=False, highlight=False)
+        self._live.console.print(printable(text), markup=False, highlight=False)
 
     def ended(self, cohort: Cohort, records: Sequence[Record]) -> None:
         if any(record.status == "failed" for record in records):

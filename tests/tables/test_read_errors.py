@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import os
 import pickle
 import sys
 from pathlib import Path
@@ -305,3 +306,9 @@ def test_nothing_is_unpickled_or_evaluated(tmp_path: Path, monkeypatch: pytest.M
     path = tmp_path / "a.csv"
     path.write_text("batch_size,steps\n__import__('os'),9\n")
     assert "__import__" in refused(path).what
+
+
+def test_pipes_and_devices_are_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "runs.csv")
+    for path in (tmp_path / "runs.csv", Path("/dev/zero")):
+        assert "is no ordinary file" in str(refused(path))
