@@ -31,6 +31,7 @@ from bscrit.tables.options import as_columns, as_direction, as_names, as_targets
 from bscrit.tables.pooling import unused_columns
 from bscrit.tables.row_fields import labels
 from bscrit.tables.sheet import Sheet, join
+from bscrit.tables.steady import with_steady_sizes
 from bscrit.tables.tracker_exports import long_form
 from bscrit.words import sizes
 
@@ -87,6 +88,7 @@ def read_table(
     _refuse_frontier(sheet)
     roles = recognise(sheet, columns, by)
     require(sheet, roles)
+    sheet = with_steady_sizes(sheet, roles)
     sheet, duplicates = _without_duplicates(sheet)
     _refuse_other_unit(sheet, roles, unit)
     curves = are_curves(sheet, roles)

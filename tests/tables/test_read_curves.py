@@ -347,3 +347,48 @@ def test_tokens_seen_that_count_something_else_give_no_unit(tmp_path: Path) -> N
         "batch_size,step,loss,tokens_seen\n8,10,4,81920\n8,90,2,737280\n16,10,4,163840\n16,50,2,819200\n"
     )
     assert read(tmp_path, content, targets=[3]).unit == "example"
+
+
+def scattered(sizes: tuple[int, ...], spread: int) -> list[tuple[int, int, float]]:
+    """(batch size, step, loss) of runs whose batches scatter; 3 is met after 400 (1 + 128 / size) steps."""
+    return [
+        (size + spread * (7 * step % 11 - 5), step, 5 - 2 * step / (400 + 51200 / size))
+        for size in sizes
+        for step in range(10, 4001, 10)
+    ]
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_batch_sizes_that_scatter_about_a_constant_are_one(tmp_path: Path, named: bool) -> None:
+    rows = scattered((1000, 4000), 20) + (scattered((1000,), 19) if named else [])
+    header = "batch_size,step,loss" + (",seed" if named else "")
+    lines = [f"{b},{s},{loss:.6f}" + (f",{i // 400}" if named else "") for i, (b, s, loss) in enumerate(rows)]
+    table = read(tmp_path, "\n".join([header, *lines]), targets=[3.0])
+    assert {crossing.batch_size for crossing in table.crossings} == {1000, 4000}
+    assert len(table.crossings) == 2 + named
+    assert [c.steps for c in table.crossings if c.batch_size == 4000] == [pytest.approx(412.8, rel=0.01)]
+    assert "batch sizes scatter by up to 10% along a run" in " ".join(table.notes)
+
+
+def test_batch_sizes_of_a_design_are_not_one(tmp_path: Path) -> None:
+    rows = [(size, step, 5 - step / 10) for step in range(1, 41) for size in (64, 72, 80)]
+    table = read(
+        tmp_path, "\n".join(["batch_size,step,loss", *(f"{b},{s},{x}" for b, s, x in rows)]), targets=[3.0]
+    )
+    assert [crossing.batch_size for crossing in table.crossings] == [64, 72, 80]
+
+
+def test_a_setting_of_runs_that_nobody_recognised_is_named(tmp_path: Path) -> None:
+    def notes(decay: tuple[float, float], logged: bool = False) -> str:
+        rows = [
+            f"r{size}-{value},{size},{value + step * logged},{step},{5 - step / (40 + size)}"
+            for size in (8, 64)
+            for value in decay
+            for step in range(10, 301, 10)
+        ]
+        lines = "\n".join(["run,batch_size,strength,step,loss", *rows])
+        return " ".join(read(tmp_path, lines, targets=[3.0]).notes)
+
+    assert "rows with different 'strength' are pooled; --by strength separates them" in notes((0.0, 0.1))
+    assert "pooled" not in notes((0.1, 0.1))
+    assert "pooled" not in notes((0.0, 0.1), logged=True), "a value that changes along a run is no setting"
