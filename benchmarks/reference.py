@@ -30,10 +30,11 @@ from typing import Any
 import numpy as np
 from workloads import FOLDER, NAMES, identity, machine, named, store, workload_of
 
-from bscrit.crossing import CONVENTION, Crossing, CrossingTable, MeanCrossing, crossing_of
+from bscrit.crossing import Crossing, CrossingTable, MeanCrossing, crossing_of
 from bscrit.curve import Curve
 from bscrit.fit.core import fit_table
 from bscrit.spec import Spec
+from bscrit.sweep.summary import CONVENTION
 
 FIRST_SEED = 900_000  # sweeps count theirs from first_seed, and from 500,000 beyond it
 NEAR = math.log(1.15)  # steps above the best rate's, of rates that the smooth curve goes through
@@ -296,7 +297,7 @@ def main() -> None:
         "date": date.today().isoformat(),
         "machine": machine(),
         "versions": versions(),
-        "steps": CONVENTION,
+        "steps": CONVENTION.removeprefix("steps: "),
         "spec": identity(spec),
         **found,
     }
