@@ -23,31 +23,28 @@ def block(fit: Fit, unit: str) -> list[str]:
 
 def alone(comparisons: Sequence[NoiseComparison], unit: str) -> list[str]:
     """Lines where there is no fit: the windows at each batch size."""
-    return [
-        line
-        for one in comparisons
-        for batch_size, windows in one.by_batch_size.items()
-        for line in [
-            f"{scale_name(one.metric)} at batch size {size(batch_size)}: {_counted(windows)}",
-            f"  {'start':<9} {_said(windows.start, unit)}",
-            f"  {'mean':<9} {_said(windows.mean_steps, unit)}, over the steps",
-            f"  {'':<9} {_said(windows.mean, unit)}, over the progress that each step makes",
-            f"  {'end':<9} {_said(windows.at_target, unit)}",
-            "",
-        ]
-    ]
+    lines = []
+    for compared in comparisons:
+        for batch_size, windows in compared.by_batch_size.items():
+            lines += [
+                f"{scale_name(compared.metric)} at batch size {size(batch_size)}: {_counted(windows)}",
+                f"  {'start':<9} {_said(windows.start, unit)}",
+                f"  {'mean':<9} {_said(windows.mean_steps, unit)}, over the steps",
+                f"  {'':<9} {_said(windows.mean, unit)}, over the progress that each step makes",
+                f"  {'end':<9} {_said(windows.at_target, unit)}",
+                "",
+            ]
+    return lines
 
 
-def to_data(one: NoiseComparison) -> dict[str, Any]:
+def to_data(compared: NoiseComparison) -> dict[str, Any]:
     """As JSON holds it: batch sizes are numbers in a list, not keys."""
-    each = [{"batch_size": key, **asdict(windows)} for key, windows in one.by_batch_size.items()]
-    plain = asdict(one)
-    return {
-        **plain,
-        "pooled_over": list(one.pooled_over),
-        "by_batch_size": each,
-        "frozen": list(plain["frozen"]),
+    each = [{"batch_size": key, **asdict(windows)} for key, windows in compared.by_batch_size.items()]
+    lists = {
+        "pooled_over": list(compared.pooled_over),
+        "frozen": [asdict(frozen) for frozen in compared.frozen],
     }
+    return {**asdict(compared), **lists, "by_batch_size": each}
 
 
 def columns(fit: Fit) -> dict[str, float | None]:
@@ -62,56 +59,44 @@ def columns(fit: Fit) -> dict[str, float | None]:
 
 def cells(fit: Fit, batch_size: float) -> list[str]:
     """The mean in each metric at a batch size; ">" before a bound, nothing where nothing is known."""
-    each = [one.by_batch_size.get(batch_size) for one in fit.noise]
-    return ["" if windows is None else _short(windows.mean) for windows in each]
+    means = [c.by_batch_size[batch_size].mean if batch_size in c.by_batch_size else None for c in fit.noise]
+    return ["" if mean is None else _short(mean) for mean in means]
 
 
 def ratios(fit: Fit) -> str:
     """Every ratio to B_crit with its verdict, in one cell."""
     parts = [
-        f"{scale_name(one.metric)} {f'{shown(one.ratio)} ' if one.ratio.value is not None else ''}({one.verdict})"
-        for one in fit.noise
+        (scale_name(c.metric), shown(c.ratio) if c.ratio.value is not None else "", f"({c.verdict})")
+        for c in fit.noise
     ]
-    return "; ".join(parts) or "not measured"
+    return "; ".join(" ".join(filter(None, part)) for part in parts) or "not measured"
 
 
-def _comparison(one: NoiseComparison, unit: str) -> list[str]:
-    name = scale_name(one.metric)
-    lines = []
-    if one.by_batch_size:
-        where = sizes(one.pooled_over)
-        lines.append(
-            f"{name:<9} {_said(one.pooled.mean, unit)}, over the progress of the runs at batch size {where}"
-        )
-        ends = [("at the start", one.pooled.start), ("at the target", one.pooled.at_target)]
+def _comparison(compared: NoiseComparison, unit: str) -> list[str]:
+    name, pooled, lines = scale_name(compared.metric), compared.pooled, list[tuple[str, str]]()
+    if compared.by_batch_size:
+        where = f"over the progress of the runs at batch size {sizes(compared.pooled_over)}"
+        lines.append((name, f"{_said(pooled.mean, unit)}, {where}"))
+        ends = [("at the start", pooled.start), ("at the target", pooled.at_target)]
         resolved = [f"{_said(end, unit)} {when}" for when, end in ends if end != Estimate(None)]
-        lines += [f"{'':<9} {'; '.join(resolved)}"] if resolved else []
-        if one.ratio.value is not None:
-            lines.append(f"{'':<9} {shown(one.ratio)} of B_crit: {one.verdict}")
-        if one.verdict not in ("agrees", "same order"):
-            lines.append(f"{'':<9} {one.text}")
-    if one.forecast is not None:
-        forecast = one.forecast
-        error = (
-            f", {shown(forecast.error, 2)} of the measured one" if forecast.error.value is not None else ""
-        )
-        lines += [
-            f"{'forecast':<9} B_crit {_said(forecast.b_crit, unit)}{error}: from {name} at batch size"
-            f" {size(forecast.batch_size)} alone",
-            f"{'':<9} S_min {shown(forecast.s_min)} steps, E_min {_said(forecast.e_min, unit)}",
-        ]
-    if one.growth is not None:
-        law = one.growth
-        lines.append(
-            f"{'growth':<9} {name} ~ loss^-a, a = {shown(law.exponent)},"
-            f" loss {number(law.high_loss)} to {number(law.low_loss)}"
-        )
-    lines += [
-        f"{'frozen':<9} {name} {_said(frozen.scale, unit)} at loss {number(frozen.loss)}, on fresh data"
-        f" ({number(frozen.examples)} {plural(unit)})"
-        for frozen in one.frozen
-    ]
-    return [f"  {line}" for line in lines]
+        lines += [("", "; ".join(resolved))] if resolved else []
+        if compared.ratio.value is not None:
+            lines.append(("", f"{shown(compared.ratio)} of B_crit: {compared.verdict}"))
+        if compared.verdict not in ("agrees", "same order"):
+            lines.append(("", compared.text))
+    if (forecast := compared.forecast) is not None:
+        measured = forecast.error.value is not None
+        error = f", {shown(forecast.error, 2)} of the measured one" if measured else ""
+        whence = f"from {name} at batch size {size(forecast.batch_size)} alone"
+        lines.append(("forecast", f"B_crit {_said(forecast.b_crit, unit)}{error}: {whence}"))
+        lines.append(("", f"S_min {shown(forecast.s_min)} steps, E_min {_said(forecast.e_min, unit)}"))
+    if (law := compared.growth) is not None:
+        losses = f"loss {number(law.high_loss)} to {number(law.low_loss)}"
+        lines.append(("growth", f"{name} ~ loss^-a, a = {shown(law.exponent)}, {losses}"))
+    for frozen in compared.frozen:
+        data = f"on fresh data ({number(frozen.examples)} {plural(unit)})"
+        lines.append(("frozen", f"{name} {_said(frozen.scale, unit)} at loss {number(frozen.loss)}, {data}"))
+    return [f"  {label:<9} {text}" for label, text in lines]
 
 
 def _counted(windows: NoiseWindows) -> str:
