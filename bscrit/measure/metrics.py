@@ -2,7 +2,7 @@
 
 identity   |g|^2         tr(Sigma)/|G|^2 = B_simple
 hessian    g'Hg          tr(H Sigma)/(G'HG) = B_noise, by Hessian-vector products
-adam       sum p g^2     p = 1/(sqrt(v) + eps): what B_simple is where updates are scaled by Adam's second moment
+adam       sum p g^2     p = 1/(sqrt(v) + eps): what B_simple is where updates are scaled by Adam's second moment v
 
 A metric takes gradients as stacks, one float64 tensor per parameter of shape [lanes, groups, ...], and gives their
 squares, (lanes, groups) in float64 on the CPU.
@@ -31,9 +31,18 @@ def diagonal(weights: Sequence[Tensor]) -> Metric:
 
 
 def adam(square_moments: Sequence[Tensor], updates: int, beta2: float, eps: float) -> Metric:
-    """sum g^2/(sqrt(v) + eps), v the second moments after `updates` updates, corrected for their start at 0."""
-    correction = 1 - beta2**updates
-    return diagonal([1 / ((moment.double() / correction).sqrt() + eps) for moment in square_moments])
+    """sum g^2/(sqrt(v) + eps), v the second moments after `updates` updates."""
+    return diagonal([adam_weight(moment.double(), updates, beta2, eps) for moment in square_moments])
+
+
+def adam_weight(square_moment: Tensor, updates: float, beta2: float, eps: float) -> Tensor:
+    """1/(sqrt(v) + eps), v corrected for its start at 0.
+
+    0 where v is 0: no update has moved such an element yet, and 1/eps would drown all others.
+    """
+    v = square_moment / (1 - beta2**updates)
+    weight: Tensor = 1 / (v.sqrt() + eps)
+    return weight.masked_fill(v == 0, 0)
 
 
 def hessian(product: Callable[[list[Tensor]], list[Tensor]]) -> Metric:

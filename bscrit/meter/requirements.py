@@ -12,6 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
 from bscrit.errors import UserError, nearest
+from bscrit.measure.metrics import adam_weight
 from bscrit.meter.flat import real
 from bscrit.meter.ranks import ranks
 from bscrit.meter.step_sums import WEIGHTS
@@ -134,7 +135,7 @@ def adam_of(optimizer: object) -> torch.optim.Optimizer:
 
 
 def adam_weights(optimizer: torch.optim.Optimizer, parameters: Iterable[nn.Parameter]) -> list[Tensor | None]:
-    """1/(sqrt(v) + eps) per parameter, v corrected for its start at 0; None where Adam has made no update yet."""
+    """`adam_weight` of each parameter; None where Adam has made no update yet."""
     groups = {id(parameter): group for group in optimizer.param_groups for parameter in group["params"]}
     weights: list[Tensor | None] = []
     for parameter in parameters:
@@ -143,8 +144,8 @@ def adam_weights(optimizer: torch.optim.Optimizer, parameters: Iterable[nn.Param
             weights.append(None)
             continue
         moment = real(state["max_exp_avg_sq" if group["amsgrad"] else "exp_avg_sq"])
-        correction = 1 - float(group["betas"][1]) ** float(state["step"])
-        weights.append(1 / ((moment.float() / correction).sqrt() + float(group["eps"])))
+        updates, beta2, eps = float(state["step"]), float(group["betas"][1]), float(group["eps"])
+        weights.append(adam_weight(moment.float(), updates, beta2, eps))
     return weights
 
 

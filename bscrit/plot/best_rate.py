@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from bscrit.fit.report import Report
 from bscrit.fit.result import Fit, Point, SweepRuns
 from bscrit.plot import labels
-from bscrit.plot.figure import Drawing, finished
+from bscrit.plot.figure import finished
 from bscrit.plot.series import censored, say_left_out, shown
 from bscrit.plot.style import GREY, SERIES, SHADE, panels, sign
 from bscrit.plot.ticks import batch_axis, limits, log_axis
@@ -63,15 +63,12 @@ def _guides(ax: Axes, anchor: Point, xspan: tuple[float, float]) -> None:
         ax.plot(batch, lr, dashes, color=GREY, lw=0.8, zorder=1, label=label)
 
 
-def _lacks(report: Report) -> str:
+def lacks(report: Report) -> str:
     batch_sizes = {point.batch_size for fit in report.fits for point in tuned(fit)}
     return "" if len(batch_sizes) > 1 else "it needs the tuned learning rate of two batch sizes or more"
 
 
-def _figure(report: Report) -> Figure:
+def figure(report: Report) -> Figure:
     (ax,) = panels()
     best_rate(ax, report.fits, report.unit, report.runs)
     return finished([ax])
-
-
-FIGURE = Drawing(_lacks, _figure)

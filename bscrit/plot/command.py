@@ -12,14 +12,13 @@ from bscrit.errors import UserError
 from bscrit.fit.report import Report
 from bscrit.fit.source import fit
 from bscrit.paths import ResultsPaths
-from bscrit.plot.draw import draw
+from bscrit.plot.draw import FIGURES, draw, unsupported
 from bscrit.results import HasResults, Results, carried, is_folder
 
 if TYPE_CHECKING:
     import pandas as pd
 
 logger = logging.getLogger(__name__)
-FROM_TABLES = ("frontier", "steps")
 
 
 def run(source: str, out: Path | None, formats: Sequence[str], figures: Sequence[str], **reading: Any) -> int:
@@ -67,8 +66,9 @@ def plot(
     else:
         report = fit(source, **reading)  # type: ignore[arg-type]
     if report.runs is None and not figures:
-        figures = FROM_TABLES
-        logger.info("a table gives the figures frontier and steps; others need a sweep's results")
+        missing = unsupported(report)
+        figures = [name for name in FIGURES if name not in missing]
+        logger.info("a table gives the figures %s; others need a sweep's results", " and ".join(figures))
     paths = draw(report, Path(out) if out is not None else _default_out(source), formats, figures or None)
     if not paths:
         raise UserError(report.source, "supports none of these figures", "see the reasons above")

@@ -14,7 +14,7 @@ from bscrit.fit.report import Report
 from bscrit.fit.result import Fit, TunedRun
 from bscrit.goal import LOSS
 from bscrit.plot import labels
-from bscrit.plot.figure import Drawing, finished
+from bscrit.plot.figure import finished
 from bscrit.plot.series import censored
 from bscrit.plot.style import DOUBLE, GREY, batch_colours, panels, sign
 from bscrit.plot.ticks import limits, log_axis
@@ -86,19 +86,16 @@ def _metric_axis(ax: Axes, kept: Sequence[Curve], targets: Sequence[float]) -> N
         ax.set_ylabel(label)
 
 
-def _lacks(report: Report) -> str:
+def lacks(report: Report) -> str:
     if report.runs is None:
         return "the source has no runs with curves"
     return "" if report.runs.tuned else "every run failed or diverged"
 
 
-def _figure(report: Report) -> Figure:
+def figure(report: Report) -> Figure:
     axes = panels(2, width=DOUBLE)
     runs = report.runs.tuned if report.runs else ()
     curves(axes[0], runs, report.fits, report.unit, "steps")
     curves(axes[1], runs, report.fits, report.unit, "examples")
     axes[1].set_ylabel("")
     return finished(axes, report)
-
-
-FIGURE = Drawing(_lacks, _figure)

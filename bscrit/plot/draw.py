@@ -10,23 +10,24 @@ import logging
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 
 from bscrit.errors import UserError, nearest
 from bscrit.files import explaining, replacing
 from bscrit.fit.report import Report
 from bscrit.plot import best_rate, curves, frontier, noise, noise_loss, rates, steps
-from bscrit.plot.figure import Drawing
 from bscrit.plot.style import styled
 
-FIGURES: Mapping[str, Drawing] = {
-    "frontier": frontier.FIGURE,
-    "steps": steps.FIGURE,
-    "rates": rates.FIGURE,
-    "best_rate": best_rate.FIGURE,
-    "curves": curves.FIGURE,
-    "noise": noise.FIGURE,
-    "noise_loss": noise_loss.FIGURE,
+FIGURES: Mapping[str, ModuleType] = {
+    "frontier": frontier,
+    "steps": steps,
+    "rates": rates,
+    "best_rate": best_rate,
+    "curves": curves,
+    "noise": noise,
+    "noise_loss": noise_loss,
 }
+"""Each has `figure(report)`, the whole figure, and `lacks(report)`, why a report cannot give it: "" where it can."""
 FORMATS: Mapping[str, Mapping[str, None]] = {
     "png": {"Software": None},
     "svg": {"Date": None},
@@ -50,8 +51,8 @@ def draw(
     Raises:
         UserError: unknown format or figure, or a folder that cannot be written.
     """
-    endings = [_known(name.strip().lower().removeprefix("."), FORMATS, "format") for name in formats]
-    names = [_known(name, FIGURES, "figure") for name in (FIGURES if which is None else which)]
+    endings = [_listed(name.strip().lower().removeprefix("."), FORMATS, "format") for name in formats]
+    names = [_listed(name, FIGURES, "figure") for name in (FIGURES if which is None else which)]
     missing = unsupported(report)
     with explaining(out):
         out.mkdir(parents=True, exist_ok=True)
@@ -63,7 +64,7 @@ def draw(
             continue
         with styled(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph .* missing")  # of a user's name: drawn as a box
-            figure = FIGURES[name].make(report)
+            figure = FIGURES[name].figure(report)
             for ending in dict.fromkeys(endings):
                 paths.append(out / f"{name}.{ending}")
                 with replacing(paths[-1]) as stream:
@@ -73,10 +74,10 @@ def draw(
 
 def unsupported(report: Report) -> dict[str, str]:
     """The figures that a report cannot give, by name, with the reason in words."""
-    return {name: reason for name, drawing in FIGURES.items() if (reason := drawing.lacks(report))}
+    return {name: reason for name, module in FIGURES.items() if (reason := module.lacks(report))}
 
 
-def _known(name: str, known: Mapping[str, object], kind: str) -> str:
-    if name not in known:
-        raise UserError("", f"unknown {kind} '{name}'", nearest(name, known))
+def _listed(name: str, names: Mapping[str, object], kind: str) -> str:
+    if name not in names:
+        raise UserError("", f"unknown {kind} '{name}'", nearest(name, names))
     return name

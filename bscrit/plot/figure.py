@@ -1,9 +1,8 @@
-"""One figure: what a report lacks for it, and how it is made; a file of this folder each, listed in draw.py."""
+"""Parts of whole figures, which several of them have."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -12,19 +11,6 @@ from bscrit.fit.report import Report
 from bscrit.fit.result import Fit, NoiseAlong
 from bscrit.plot import labels
 from bscrit.plot.style import DOUBLE, batch_bar, legend, panels
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """A kind of figure.
-
-    Attributes:
-        lacks: why a report cannot give it, in words; "" where it can.
-        make: the whole figure.
-    """
-
-    lacks: Callable[[Report], str]
-    make: Callable[[Report], Figure]
 
 
 def finished(axes: Sequence[Axes], report: Report | None = None) -> Figure:

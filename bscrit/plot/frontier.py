@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from bscrit.fit.report import Report
 from bscrit.fit.result import Fit, Forecast
 from bscrit.plot import labels
-from bscrit.plot.figure import Drawing, finished, lacks_points
+from bscrit.plot.figure import finished, lacks_points
 from bscrit.plot.series import Frame, batch_sizes, draw_series, explain, reach, shown
 from bscrit.plot.style import FAINT, GREY, SERIES, panels, sign
 from bscrit.plot.ticks import limits, log_axis, ticks_at
@@ -132,10 +132,10 @@ def _diagonals(ax: Axes, sizes: Sequence[float], unit: str) -> None:
         edge.set_color(FAINT)
 
 
-def _figure(report: Report) -> Figure:
+lacks = lacks_points
+
+
+def figure(report: Report) -> Figure:
     (ax,) = panels(height=2.9)
     frontier(ax, report.fits, report.unit)
     return finished([ax])
-
-
-FIGURE = Drawing(lacks_points, _figure)

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from bscrit.fit.report import Report
 from bscrit.fit.result import Fit, NoiseAlong
-from bscrit.plot.figure import Drawing, by_metric, lacks_noise
+from bscrit.plot.figure import by_metric, lacks_noise
 from bscrit.plot.scales import draw_scales
 from bscrit.plot.style import batch_colours
 from bscrit.plot.ticks import limits, log_axis
@@ -50,8 +50,8 @@ def _critical(ax: Axes, fit: Fit, series: tuple[str, str], label: str) -> None:
             ax.axhspan(critical.low, critical.high, color=colour, alpha=0.12, lw=0, label="_b_crit interval")
 
 
-def _figure(report: Report) -> Figure:
+lacks = lacks_noise
+
+
+def figure(report: Report) -> Figure:
     return by_metric(report, noise)
-
-
-FIGURE = Drawing(lacks_noise, _figure)

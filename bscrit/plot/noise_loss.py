@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from bscrit.fit.report import Report
 from bscrit.fit.result import Fit, Growth, NoiseAlong
 from bscrit.plot import labels
-from bscrit.plot.figure import Drawing, by_metric, lacks_noise
+from bscrit.plot.figure import by_metric, lacks_noise
 from bscrit.plot.scales import draw_scales
 from bscrit.plot.series import draw_arrow
 from bscrit.plot.ticks import limits, log_axis
@@ -84,15 +84,12 @@ def _draw_growth(ax: Axes, law: Growth, metric: str) -> None:
     ax.plot(at, height, color="black", lw=1.3, ls=(0, (1, 1)), zorder=3.2, label=label)
 
 
-def _lacks(report: Report) -> str:
+def lacks(report: Report) -> str:
     along = report.runs.noise if report.runs else ()
     groups = [group for noise in along for group in (*noise.windows.values(), *noise.frozen.values())]
     placed = any(point.loss is not None for group in groups for point in group)
     return lacks_noise(report) or ("" if placed else "no run has a loss above 0")
 
 
-def _figure(report: Report) -> Figure:
+def figure(report: Report) -> Figure:
     return by_metric(report, noise_loss)
-
-
-FIGURE = Drawing(_lacks, _figure)

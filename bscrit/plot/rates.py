@@ -14,7 +14,7 @@ from bscrit.curve import Floats
 from bscrit.fit.report import Report
 from bscrit.fit.result import Attempt, Point
 from bscrit.plot import labels
-from bscrit.plot.figure import Drawing, finished
+from bscrit.plot.figure import finished
 from bscrit.plot.series import censored, say_left_out
 from bscrit.plot.style import COLUMNS, DOUBLE, SHADE, UP_ARROW, batch_colours, panels, sign
 from bscrit.plot.ticks import limits, log_axis
@@ -79,7 +79,7 @@ def _columns(dots: Sequence[tuple[float, float]]) -> Floats:
     return np.reshape(dots, (-1, 2)).T
 
 
-def _lacks(report: Report) -> str:
+def lacks(report: Report) -> str:
     if report.runs is None:
         return "the source has no runs with learning rates"
     if not report.runs.attempts:
@@ -90,7 +90,7 @@ def _lacks(report: Report) -> str:
     return "" if any(attempt.outcome != "unknown" for attempt in attempts) else "no run has ended yet"
 
 
-def _figure(report: Report) -> Figure:
+def figure(report: Report) -> Figure:
     attempts = report.runs.attempts if report.runs else {}
     count = min(len(attempts), MOST_PANELS)
     axes = panels(count, width=DOUBLE if count > 1 else 4.2, height=2.7)
@@ -102,6 +102,3 @@ def _figure(report: Report) -> Figure:
             ax.set_ylabel("")
     say_left_out(axes[0], "targets", len(attempts) - count)
     return finished(axes, report)
-
-
-FIGURE = Drawing(_lacks, _figure)

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from bscrit.fit.report import Report
 from bscrit.fit.result import Fit
 from bscrit.plot import labels
-from bscrit.plot.figure import Drawing, finished, lacks_points
+from bscrit.plot.figure import finished, lacks_points
 from bscrit.plot.series import Frame, batch_sizes, critical_point, draw_series, explain, reach, shown
 from bscrit.plot.style import SERIES, panels, sign
 from bscrit.plot.ticks import batch_axis, limits, log_axis
@@ -59,10 +59,10 @@ def _asymptotes(ax: Axes, fit: Fit, colour: str, xspan: tuple[float, float]) -> 
         ax.vlines(critical[0], 0, critical[1], color=colour, lw=0.6, alpha=0.8, label="_drop")
 
 
-def _figure(report: Report) -> Figure:
+lacks = lacks_points
+
+
+def figure(report: Report) -> Figure:
     (ax,) = panels(height=2.5)
     steps(ax, report.fits, report.unit)
     return finished([ax])
-
-
-FIGURE = Drawing(lacks_points, _figure)

@@ -44,3 +44,12 @@ def test_hessian_products_are_taken_group_by_group():
     metric = hessian(lambda stacks: [stacks[0] @ h])
     g = torch.randn(3, 4, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     assert torch.allclose(metric([g]), torch.einsum("kgi,ij,kgj->kg", g, h, g), rtol=1e-13)
+
+
+def test_what_no_update_has_moved_yet_is_left_out_of_adam():
+    """A row of an embedding that no example has used: 1/eps would make its first gradient the whole metric."""
+    moments = [torch.tensor([[4.0, 0.0]], dtype=torch.float64)]
+    gradient = torch.tensor([[[1.0, 1.0]]], dtype=torch.float64)
+    assert float(adam(moments, 1, 0.0, 0.0)([gradient])) == 0.5
+    none_yet = [torch.full((1, 2), torch.nan, dtype=torch.float64)]
+    assert adam(none_yet, 1, 0.999, 1e-8)([gradient]).isnan().all()
