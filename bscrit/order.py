@@ -62,6 +62,8 @@ class Order:
         splits: whether parts of a batch may be accumulated, should memory run out.
     """
 
+    __pydantic_config__: ClassVar = {"extra": "forbid"}  # a file with more was written by another version
+
     role: Role
     round: int
     lanes: tuple[tuple[float, int], ...]

@@ -11,7 +11,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
+
+from annotated_types import Gt
 
 from bscrit.goal import LOSS, Goal
 from bscrit.recipe import Recipe
@@ -40,8 +42,10 @@ class Trial:
         validation_examples: most examples of an evaluation, None for the whole validation set.
     """
 
+    __pydantic_config__: ClassVar = {"extra": "forbid"}  # a file with more was written by another version
+
     workload: str
-    batch_size: int
+    batch_size: Annotated[int, Gt(0)]
     lr: float
     seed: int
     fingerprint: str = ""
