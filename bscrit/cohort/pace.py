@@ -17,11 +17,12 @@ class Pace:
     Attributes:
         by_lanes: what was trained, by the number of lanes that trained side by side.
         waits: evaluations at which it waited for its peers.
-        noise_seconds: of measuring noise, since the run began.
+        evaluation_seconds, noise_seconds: of evaluating and of measuring noise, since the run began.
     """
 
     by_lanes: dict[int, Stretch] = field(default_factory=dict)
     waits: Waits = field(default_factory=Waits)
+    evaluation_seconds: float = 0.0
     noise_seconds: float = 0.0
     _began: float = field(default_factory=time.monotonic)
     _noted: tuple[int, float] = (0, 0.0)
@@ -35,10 +36,10 @@ class Pace:
         """Of training and evaluation since the run began."""
         return time.monotonic() - self._began
 
-    def begin(self, steps: int = 0, seconds: float = 0.0, noise_seconds: float = 0.0) -> None:
+    def resume(self, steps: int, seconds: float, evaluation_seconds: float, noise_seconds: float) -> None:
         """The run goes on where it was after so many steps."""
-        self._began, self.noise_seconds = time.monotonic() - seconds, noise_seconds
-        self._noted = steps, seconds
+        self._began, self._noted = time.monotonic() - seconds, (steps, seconds)
+        self.evaluation_seconds, self.noise_seconds = evaluation_seconds, noise_seconds
 
     def note(self, lanes: int, steps: int) -> float:
         """Note that so many lanes have trained to this step; the seconds since the run began."""
@@ -47,6 +48,12 @@ class Pace:
         trained = before.steps + steps - steps_before, before.seconds + seconds - seconds_before
         self.by_lanes[lanes], self._noted = Stretch(lanes, *trained), (steps, seconds)
         return seconds
+
+    @contextlib.contextmanager
+    def evaluating(self) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        self.evaluation_seconds += time.monotonic() - began
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:

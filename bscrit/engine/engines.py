@@ -30,10 +30,16 @@ class Engine(Protocol):
         """Work on this stack from now on; its lanes are those `rows` of the lanes there were before."""
 
     def gradients(
-        self, batches: Sequence[Any], which: Sequence[int], divisor: int, draw: tuple[int, int]
+        self,
+        batches: Sequence[Any],
+        which: Sequence[int],
+        divisor: int,
+        draw: tuple[int, int],
+        with_losses: bool = False,
     ) -> list[Tensor]:
         """Gradients of (sum of per-example losses)/divisor, [K, ...] each; lane k has `batches[which[k]]`.
 
+        `with_losses` appends these losses, (K,).
         What the model draws at random depends on the lane's seed and on `draw`, (start, part) of the batch.
         """
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from bscrit.engine.seeding import seeded
 from bscrit.engine.workload import Workload
 from bscrit.errors import UserError, nearest
-from bscrit.goal import LOSS
+from bscrit.goal import LOSS, TRAIN_LOSS
 from bscrit.measure.holding import Places
 
 
@@ -41,16 +41,24 @@ def evaluating(model: nn.Module, device: torch.device) -> Iterator[None]:
 
 
 def measuring(workload: Workload, metric: str) -> Workload:
-    """The workload with this metric, of those that it evaluates, as its evaluation."""
+    """The workload with this metric, of those that it evaluates or that of its batches, as its evaluation."""
     if metric == LOSS.metric:
         return workload
     made = copy.copy(workload)
+    if metric == TRAIN_LOSS:
+        made.evaluate = batch_losses  # type: ignore[method-assign]
+        return made
 
     def evaluate(model: nn.Module) -> Tensor:
         return checked_evaluation(workload.evaluate(model), metric)
 
     made.evaluate = evaluate  # type: ignore[method-assign]
     return made
+
+
+def batch_losses(model: nn.Module) -> Tensor:
+    """In the place of an evaluation: `Lanes` averages the losses of the batches instead, and never calls it."""
+    raise AssertionError(model)
 
 
 def checked_evaluation(value: Any, metric: str = LOSS.metric) -> Tensor:

@@ -55,6 +55,12 @@ def total_loss(workload: Workload, returned: Any, batch: Any, divisor: int, *, l
     return losses.flatten(1).mean(1).sum() if lanes else losses.mean()
 
 
+def lane_losses(workload: Workload, losses: Tensor, divisor: int) -> Tensor:
+    """`total_loss` of each lane, (K,), without a graph."""
+    flat = losses.detach().flatten(1)
+    return flat.sum(1) / divisor if workload.sums_over_examples else flat.mean(1)
+
+
 def vectorised_losses(workload: Workload, model: nn.Module, places: Places) -> Callable[..., Tensor]:
     """Losses of all lanes, [K, n], from stacks of parameters and buffers by name, and a batch of each lane."""
 

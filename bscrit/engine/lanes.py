@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bscrit.engine.engines import make_engine
+from bscrit.engine.evaluation import batch_losses
 from bscrit.engine.memory import out_of_memory
 from bscrit.engine.optimizers import StackedOptimizer
 from bscrit.engine.precision import computing_in, in_storage, rounding, set_products, storage
@@ -85,6 +86,7 @@ class Lanes:
         self.dtype = storage(dtype)
         self.rounding = rounding(dtype, device)
         set_products(dtype)
+        self._averages = workload.evaluate is batch_losses
         self.workload = computing_in(workload, dtype, self.device)
         if self.workload.sums_over_examples and not splits:
             self.workload = copy.copy(self.workload)
@@ -94,6 +96,10 @@ class Lanes:
         self._before = self._replay.steps, self._replay.replayed
         self.engine = make_engine(engine, self.workload, seeds, self._model, self._replay)
         self._laid_out = False
+        self._losses, self._batches = (
+            torch.zeros(len(seeds), dtype=torch.float64),
+            0,
+        )  # since the last evaluation
         self._bind(self._initial(seeds), range(len(seeds)))
 
     def __len__(self) -> int:
@@ -106,7 +112,7 @@ class Lanes:
 
     def step(self, start: int, factor: float) -> None:
         """Update every lane with the batch after its first `start` examples, at rates `factor * lrs`."""
-        gradients = self.mean_gradients(self.batches(start), self.batch_size, start)
+        gradients = self._noted(self.batches(start), start)
         if not self._laid_out:
             stacks = zip(self.stack.parameters.items(), gradients, strict=True)
             self.stack.parameters = {
@@ -127,8 +133,19 @@ class Lanes:
         return dict(zip(self.stack.parameters, gradients, strict=True))
 
     def evaluate(self) -> NDArray[np.float64]:
-        """The loss on the evaluation set, (K,); changes neither parameters nor buffers nor random state."""
-        return self.engine.evaluate().double().cpu().numpy()
+        """The loss on the evaluation set, (K,); changes neither parameters nor buffers nor random state.
+
+        Where the metric is that of the batches: the mean of their losses, each before its update, since the last call;
+        before the first update the loss of the first batch.
+        """
+        if not self._averages:
+            return self.engine.evaluate().double().cpu().numpy()
+        if not self._batches:
+            with restored(self.stack.buffers):
+                self._noted(self.batches(0), 0)
+        mean = (self._losses / self._batches).cpu().numpy()
+        self._losses, self._batches = torch.zeros_like(self._losses), 0
+        return mean
 
     def facts(self, row: int) -> dict[str, Any]:
         """How these lanes were trained, for the record of one."""
@@ -143,6 +160,7 @@ class Lanes:
     def keep(self, rows: Sequence[int]) -> None:
         """Drop every lane but these; the others go on as they would have."""
         self.optimizer.keep(rows)
+        self._losses = self._losses[list(rows)]
         self._bind(self.stack.selected(rows), rows)
 
     def state_dict(self, rows: Sequence[int] | None = None) -> dict[str, Any]:
@@ -156,6 +174,8 @@ class Lanes:
             "engine": self.engine.name,
             "micro_batch": self.micro_batch,
             "laid_out": self._laid_out,
+            "losses": self._losses[list(rows)],
+            "batches": self._batches,
             "seeds": list(stack.seeds),
             "parameters": {name: tensor.detach() for name, tensor in stack.parameters.items()},
             "buffers": stack.buffers,
@@ -176,6 +196,8 @@ class Lanes:
         sizes = [state["micro_batch"] for state in states if state["micro_batch"] is not None]
         self.micro_batch = min(sizes) if sizes else None
         self._laid_out = all(state["laid_out"] for state in states)
+        self._losses = torch.cat([state["losses"].to(self.device) for state in states])
+        self._batches = states[0]["batches"]
         self.engine = make_engine(self.engine.name, self.workload, stack.seeds, self._model, self._replay)
         self._bind(stack, range(len(stack.seeds)))
 
@@ -223,12 +245,24 @@ class Lanes:
                 "return tensors whose first dimension is `size`",
             )
 
-    def mean_gradients(self, batches: list[Any], divisor: int, start: int, part: int = 0) -> list[Tensor]:
-        """Gradients of (sum of losses)/divisor, [K, ...]; where memory runs out, again from smaller parts."""
+    def _noted(self, batches: list[Any], start: int) -> list[Tensor]:
+        """The mean gradients of a batch, whose losses are noted where evaluations are made of them."""
+        gradients = self.mean_gradients(batches, self.batch_size, start, with_losses=self._averages)
+        if self._averages:
+            self._losses, self._batches = self._losses.to(self.device) + gradients.pop(), self._batches + 1
+        return gradients
+
+    def mean_gradients(
+        self, batches: list[Any], divisor: int, start: int, part: int = 0, with_losses: bool = False
+    ) -> list[Tensor]:
+        """Gradients of (sum of losses)/divisor, [K, ...]; where memory runs out, again from smaller parts.
+
+        `with_losses` appends these losses, (K,).
+        """
         while True:
             size = divisor if self.micro_batch is None else min(self.micro_batch, divisor)
             try:
-                return self._accumulated(batches, divisor, size, (start, part))
+                return self._accumulated(batches, divisor, size, (start, part), with_losses)
             except RuntimeError as error:
                 if not out_of_memory(error) or size == 1 or not self.workload.sums_over_examples:
                     raise
@@ -236,14 +270,14 @@ class Lanes:
             self.micro_batch = (size + 1) // 2
 
     def _accumulated(
-        self, batches: list[Any], divisor: int, size: int, draw: tuple[int, int]
+        self, batches: list[Any], divisor: int, size: int, draw: tuple[int, int], with_losses: bool
     ) -> list[Tensor]:
         start, first = draw
         if size >= divisor or not self.workload.sums_over_examples:
-            return self.engine.gradients(batches, self.which, divisor, draw)
+            return self.engine.gradients(batches, self.which, divisor, draw, with_losses)
         total: list[Tensor] = []
         for index, part in enumerate(parts_of(batches, size), first):
-            gradients = self.engine.gradients(part, self.which, divisor, (start, index))
+            gradients = self.engine.gradients(part, self.which, divisor, (start, index), with_losses)
             # Not in place: parameters that are only added to one another may share one gradient.
             total = list(torch._foreach_add(total, gradients)) if total else gradients
         return total

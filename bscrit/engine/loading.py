@@ -9,13 +9,18 @@ from typing import Any
 from bscrit.engine.evaluation import measuring
 from bscrit.engine.workload import Workload
 from bscrit.errors import UserError, nearest
-from bscrit.goal import LOSS
+from bscrit.goal import LOSS, TRAIN_LOSS
 from bscrit.plugins import WORKLOADS, load
 from bscrit.spec.tables import SweepTable
 
 
-def load_workload(use: str, settings: Mapping[str, Any], metric: str = LOSS.metric) -> Workload:
-    """An instance of the workload that evaluates this metric.
+def load_workload(
+    use: str,
+    settings: Mapping[str, Any],
+    metric: str = LOSS.metric,
+    validation_examples: int | None = None,
+) -> Workload:
+    """An instance of the workload that evaluates this metric, on so many examples at most.
 
     Raises:
         UserError: mistakes of the user's, in its name, settings or file.
@@ -23,18 +28,29 @@ def load_workload(use: str, settings: Mapping[str, Any], metric: str = LOSS.metr
     kind = load(WORKLOADS, use, "[workload] use")
     where = f"[workload] use = {use!r}"
     if isinstance(kind, type):
-        _check_methods(kind, where)  # before anything of it runs
+        _check_methods(kind, where, metric)  # before anything of it runs
     _check_settings(kind, use, settings)
     try:
         workload = kind(**settings)
     except (ValueError, TypeError, FileNotFoundError) as error:
         raise UserError(where, str(error), "correct the keys of [workload]") from error
-    _check_methods(workload, where)
+    _check_methods(workload, where, metric)
+    if validation_examples is not None:
+        if not any(
+            "validation_examples" in vars(kind) for kind in type(workload).__mro__ if kind is not Workload
+        ):
+            raise UserError(
+                "[sweep] validation_examples",
+                f"has no effect on {use!r}, whose class does not name it",
+                "remove it, or add `validation_examples = None` to the class and evaluate on so many at most",
+            )
+        workload.validation_examples = validation_examples
     return measuring(_completed(workload), metric)
 
 
-def _check_methods(workload: Any, where: str) -> None:
-    missing = [name for name in ("model", "batch", "losses", "evaluate") if not _has(workload, name)]
+def _check_methods(workload: Any, where: str, metric: str) -> None:
+    needed = ("model", "batch", "losses", *(("evaluate",) if metric != TRAIN_LOSS else ()))
+    missing = [name for name in needed if not _has(workload, name)]
     if missing:
         raise UserError(where, f"has no method {missing[0]!r}", "see `bscrit.engine.workload.Workload`")
 

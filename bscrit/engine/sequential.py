@@ -51,29 +51,41 @@ class Sequential:
             self._inputs.append(Inputs({**lane, **own}))
 
     def gradients(
-        self, batches: Sequence[Any], which: Sequence[int], divisor: int, draw: tuple[int, int]
+        self,
+        batches: Sequence[Any],
+        which: Sequence[int],
+        divisor: int,
+        draw: tuple[int, int],
+        with_losses: bool = False,
     ) -> list[Tensor]:
-        lanes = []
+        lanes, settings = [], (divisor, with_losses)
         for row, (model, inputs) in enumerate(zip(self._models, self._inputs, strict=True)):
 
             def seeding(row: int = row) -> AbstractContextManager[None]:
                 return seeded(self._stack.device, self._stack.seeds[row], *draw)
 
             lanes.append(
-                self._replay("step", self._gradients, model, inputs, batches[which[row]], (divisor,), seeding)
+                self._replay("step", self._gradients, model, inputs, batches[which[row]], settings, seeding)
             )
         if len(lanes) == 1:
             return [gradient.unsqueeze(0) for gradient in lanes[0]]
         return [torch.stack(tensors) for tensors in zip(*lanes, strict=True)]
 
     def _gradients(
-        self, model: nn.Module, tensors: Mapping[str, Tensor], batch: Any, divisor: int
+        self,
+        model: nn.Module,
+        tensors: Mapping[str, Tensor],
+        batch: Any,
+        divisor: int,
+        with_losses: bool,
     ) -> list[Tensor]:
         # What holds other tensors than its own holds them in backward, too: a checkpoint runs again there.
         with self._places[model].holding(tensors, keeps=True):
             parameters = {name: tensors[name].requires_grad_() for name in self._stack.parameters}
             losses = self._workload.losses(model, batch)
-            return gradients_of(total_loss(self._workload, losses, batch, divisor, lanes=False), parameters)
+            total = total_loss(self._workload, losses, batch, divisor, lanes=False)
+            gradients = gradients_of(total, parameters)
+            return [*gradients, total.detach()] if with_losses else gradients
 
     def grouped(self, batch: Any, examples: int, reduce: Reduce = list) -> list[Tensor] | None:
         """Vectorised over groups, where a first try gives what a pass for one group gives."""

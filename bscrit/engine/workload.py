@@ -22,6 +22,8 @@ class Workload:
         sums_over_examples: False where the loss of a batch is not a mean of per-example losses that depend
             on one example each (batch norm, contrastive losses). Then a batch is never split into
             micro-batches and no noise scale is measured.
+        validation_examples: most examples of one evaluation, as [sweep] has it; None for all. A class that names it
+            evaluates on the first so many of its validation set.
         replayable: True where `losses` and `evaluate` depend on their arguments alone, the same from the first step
             to the last, and change nothing else. Their kernel calls may then be recorded once and replayed,
             several times as fast for a small model. A class that is derived from such a one says it anew.
@@ -30,6 +32,7 @@ class Workload:
     unit: ClassVar[str] = "example"
     examples: int | None = None
     sums_over_examples: bool = True
+    validation_examples: int | None = None
     replayable: ClassVar[bool] = False
 
     def model(self, seed: int) -> nn.Module:

@@ -20,7 +20,7 @@ from bscrit.sweep.noise_settings import measured_otherwise
 from bscrit.sweep.plan import largest_cost, plan
 from bscrit.sweep.preflight import inspect
 from bscrit.sweep.run import check_torch, default_folder, run
-from bscrit.sweep.summary import not_reused
+from bscrit.sweep.summary import evaluation, not_reused
 from bscrit.sweep.view import Plain
 from bscrit.words import compact, counted, plural
 
@@ -69,6 +69,7 @@ def _dry(spec: Spec, out: Path) -> str:
         f"untrained {spec.sweep.metric} {facts.untrained_value:.4g}; "
         f"targets {', '.join(f'{t:g}' for t in spec.sweep.targets)}",
         *_batch_sizes(spec, facts),
+        *evaluation(facts.evaluation_share),
         *_schedule(spec, facts),
         own if results.records else f"results would go to {out}",
         *not_reused(results),

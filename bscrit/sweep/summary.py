@@ -25,6 +25,8 @@ CONVENTION = (
     "steps: until the mean loss over seeds, smoothed over -18 % to +10.5 % of the steps, meets the target"
 )
 MOSTLY = 0.5  # share of a run's updates above which it is noted that they were clipped
+DEAR = 0.5
+CHEAPER = '; [sweep] validation_examples makes it cheaper, and metric = "train_loss" free'
 STATUSES: tuple[Status, ...] = ("reached", "stopped", "exhausted", "diverged", "failed", "running")
 
 
@@ -48,6 +50,7 @@ def summary(outcome: Outcome) -> str:
             f"cost: {compact(trained)} {plural(results.preflight.unit)} trained / {compact(round(winning))} of the "
             f"winning runs alone = {trained / winning:.2f}"
         )
+    lines += evaluation(results.preflight.evaluation_share, records)
     lines += _clipped(records)
     lines += [*_noise(spec.goal, records), *measured_otherwise(results)]
     lines += _not_replayed(records)
@@ -184,16 +187,28 @@ def _not_replayed(records: Sequence[Record]) -> list[str]:
     return [f"not replayed, and so slower: {'; '.join(reasons)}"] if reasons else []
 
 
-def _noise(goal: Goal, records: Sequence[Record]) -> list[str]:
-    """The share that measuring the noise scale took of the time of all cohorts."""
+def _seconds(records: Sequence[Record], *names: str) -> list[float]:
+    """Sums over all cohorts of what their records hold under these names."""
     cohorts: dict[tuple[int, Order], Mapping[str, float]] = {}
     for record in records:
         key, facts = (record.trial.batch_size, record.order), record.facts
         if facts.get("seconds", 0) >= cohorts.get(key, {}).get("seconds", 0):
             cohorts[key] = facts
-    measuring, training = (
-        sum(facts.get(name, 0.0) for facts in cohorts.values()) for name in ("noise_seconds", "seconds")
-    )
+    return [sum(facts.get(name, 0.0) for facts in cohorts.values()) for name in names]
+
+
+def evaluation(most: float, records: Sequence[Record] = ()) -> list[str]:
+    """The share of evaluation in the time of all cohorts, and the most that it can be in a run."""
+    evaluating, training = _seconds(records, "evaluation_seconds", "seconds")
+    measured = f"{100 * evaluating / training:.2g} % of the training time, " if training else ""
+    remedy = CHEAPER if most > DEAR else ""
+    bound = f"at most {100 * most:.0f} % of a run's time at any batch size"
+    return [f"evaluation: {measured}{bound}{remedy}"] if most else []
+
+
+def _noise(goal: Goal, records: Sequence[Record]) -> list[str]:
+    """The share that measuring the noise scale took of the time of all cohorts."""
+    measuring, training = _seconds(records, "noise_seconds", "seconds")
     samples = sum(len(series) for record in records for series in record.noise.values())
     if not samples or not training:
         return []

@@ -14,7 +14,8 @@ import torch
 from bscrit.cohort.trial_writer import TrialWriter
 from bscrit.files import replacing
 
-KEYS = {"steps", "examples", "evaluated", "seconds", "next_noise", "noise_seconds", "names", "lanes"}
+KEYS = {"steps", "examples", "evaluated", "next_noise", "names", "lanes"}
+KEYS |= {"seconds", "evaluation_seconds", "noise_seconds"}
 
 
 def save(path: Path, state: Mapping[str, Any]) -> None:

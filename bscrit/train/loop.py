@@ -98,7 +98,8 @@ class _Cohort:
             self.position = Position(saved["steps"], saved["examples"])
             self.evaluated, self.noise.next_step = saved["evaluated"], saved["next_noise"]
             self.live.restore(saved["lanes"], saved["names"])
-            self.pace.begin(saved["steps"], saved["seconds"], saved["noise_seconds"])
+            times = (saved[f"{kind}seconds"] for kind in ("", "evaluation_", "noise_"))
+            self.pace.resume(saved["steps"], *times)
         self.saved = time.monotonic()
         for writer in self.live.writers:
             writer.begin(self.position.steps if saved is not None else -1, files)
@@ -126,6 +127,7 @@ class _Cohort:
             "examples": self.position.examples,
             "evaluated": self.evaluated,
             "seconds": self.pace.seconds,
+            "evaluation_seconds": self.pace.evaluation_seconds,
             "next_noise": self.noise.next_step,
             "noise_seconds": self.pace.noise_seconds,
             "names": self.live.names,
@@ -139,7 +141,8 @@ class _Cohort:
     def _evaluate(self) -> None:
         self.evaluated = self.position.steps
         seconds = self.pace.note(len(self.live.writers), self.position.steps)
-        values = self.live.all(Lanes.evaluate).tolist()
+        with self.pace.evaluating():
+            values = self.live.all(Lanes.evaluate).tolist()
         for writer, value in zip(self.live.writers, values, strict=True):
             writer.evaluated(self.position, value, writer.trial.lr * self.factor, seconds)
         with self.pace.measuring():
@@ -194,5 +197,6 @@ class _Cohort:
             "steps": self.position.steps,
             "examples": self.position.examples,
             "seconds": round(self.pace.seconds, 3),
+            "evaluation_seconds": round(self.pace.evaluation_seconds, 3),
             "noise_seconds": round(self.pace.noise_seconds, 3),
         }

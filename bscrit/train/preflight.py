@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import Any
 
@@ -17,6 +18,7 @@ from bscrit.engine.replay import Replay, replayable
 from bscrit.engine.self_test import accumulation_test, choose_engine, self_test
 from bscrit.engine.workload import Workload
 from bscrit.errors import UserError, in_short
+from bscrit.goal import TRAIN_LOSS
 from bscrit.plugins import BUILT_IN_WORKLOADS
 from bscrit.preflight import Preflight
 from bscrit.request import Setup
@@ -26,6 +28,7 @@ from bscrit.version import VERSION
 _LANES_TIMED = 6
 _CLEARLY = 2.0
 _TESTED = 64
+_TIMED_SECONDS = 0.2
 Sizes = Sequence[tuple[int, Mapping[str, Any]]]
 """Batch sizes, and the optimizer at each of them."""
 
@@ -35,7 +38,7 @@ def preflight(setup: Setup) -> Preflight:
     device = resolve_device(setup.device)
     if setup.execution == "compile":
         _compiles(device)
-    workload = load_workload(setup.use, setup.settings, setup.metric)
+    workload = load_workload(setup.use, setup.settings, setup.metric, setup.validation_examples)
     try:
         return _facts(setup, workload, device)
     except UserError:
@@ -128,8 +131,9 @@ def _facts(setup: Setup, workload: Workload, device: str) -> Preflight:
     most = inf if workload.examples is None else workload.examples
     sizes = [pair for pair in setup.optimizers if pair[0] <= most]
     smallest = sizes[0] if sizes else (1, setup.optimizers[0][1])
-    lanes = _lanes(setup, workload, device, [setup.first_seed], smallest)
     tested = max((pair for pair in sizes if pair[0] <= _TESTED), key=lambda pair: pair[0], default=smallest)
+    looked_at = tested if setup.metric == TRAIN_LOSS else smallest  # a loss of few examples says little
+    lanes = _lanes(setup, workload, device, [setup.first_seed], looked_at)
     problems = [*not_finite(lanes), *not_repeatable(workload, setup.first_seed, tested[0])]
     engines, reasons = _engines(setup, workload, device, sizes)
     notes = cast(workload, setup.first_seed, setup.dtype)
@@ -142,9 +146,10 @@ def _facts(setup: Setup, workload: Workload, device: str) -> Preflight:
     return Preflight(
         unit=workload.unit,
         examples=workload.examples,
-        fingerprint=fingerprint(setup.use, workload, _untrained(setup, workload, device, smallest)),
+        fingerprint=fingerprint(setup.use, workload, _untrained(setup, workload, device, looked_at)),
         untrained_value=float(lanes.evaluate()[0]),
         parameters=_parameters(lanes),
+        evaluation_share=0.0 if setup.metric == TRAIN_LOSS else _evaluation_share(lanes),
         splits=not mixing,
         engines=engines,
         device=device,
@@ -152,6 +157,23 @@ def _facts(setup: Setup, workload: Workload, device: str) -> Preflight:
         notes=tuple(notes),
         versions=versions(),
     )
+
+
+def _evaluation_share(lanes: Lanes) -> float:
+    """Where every step is followed by an evaluation."""
+    evaluation, step = _seconds(lanes.evaluate), _seconds(lambda: lanes.step(0, 0.0))
+    return round(evaluation / (evaluation + step), 3)
+
+
+def _seconds(act: Callable[[], object]) -> float:
+    """Of the fastest call of some."""
+    act()
+    times: list[float] = []
+    while not times or (len(times) < 5 and sum(times) < _TIMED_SECONDS):
+        began = time.perf_counter()
+        act()
+        times.append(time.perf_counter() - began)
+    return min(times)
 
 
 def _parameters(lanes: Lanes) -> int:

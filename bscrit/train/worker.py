@@ -78,10 +78,12 @@ class Leave:
         return min(LEAVE_SECONDS + 3 * self._longest, ORPHAN_SECONDS)
 
 
-def _prepared(use: str, settings: Mapping[str, Any], metric: str, device: str) -> Workload:
-    text = json.dumps([use, settings, metric, device], sort_keys=True)
+def _prepared(
+    use: str, settings: Mapping[str, Any], metric: str, validation_examples: int | None, device: str
+) -> Workload:
+    text = json.dumps([use, settings, metric, validation_examples, device], sort_keys=True)
     if text not in _workloads:
-        workload = load_workload(use, settings, metric)
+        workload = load_workload(use, settings, metric, validation_examples)
         workload.prepare(device)
         _workloads[text] = workload
     return _workloads[text]
@@ -150,7 +152,8 @@ def _train(request: Train, leave: Leave) -> Done:
     record = read_record(request.folders[0])
     assert record is not None, "the sweep begins a folder before it hands it over"
     trial, order, pace = record.trial, record.order, Pace()
-    workload = _prepared(trial.workload, trial.settings, trial.goal.metric, order.device)
+    evaluation = trial.goal.metric, trial.validation_examples
+    workload = _prepared(trial.workload, trial.settings, *evaluation, order.device)
     facts = {"device": order.device, "dtype": trial.dtype, "unit": workload.unit, "versions": versions()}
     leave.begin()
     ended = train(request.folders, workload, facts, leave, request.shard, pace)
@@ -161,7 +164,8 @@ def _prepare(setup: Setup) -> None:
     """Load a workload and try it; what is wrong with it is for preflight to say."""
     with contextlib.suppress(Exception):
         device = resolve_device(setup.device)
-        warm_up(_prepared(setup.use, setup.settings, setup.metric, device), setup, device)
+        evaluation = setup.metric, setup.validation_examples
+        warm_up(_prepared(setup.use, setup.settings, *evaluation, device), setup, device)
 
 
 def _listen(lines: IO[str], handed: queue.Queue[str | None], leave: Leave) -> None:

@@ -8,10 +8,13 @@ import torch
 from small import NETWORKS, Counting, Regression, dropout, mlp, regression
 from torch import nn
 
+from bscrit.engine.evaluation import measuring
 from bscrit.engine.lanes import Lanes
 from bscrit.engine.memory import tune_allocator
 from bscrit.engine.seeding import seeded
+from bscrit.engine.streams import moved
 from bscrit.errors import UserError
+from bscrit.goal import TRAIN_LOSS
 from bscrit.workloads.quadratic import Quadratic
 
 SGD = {"use": "sgd", "momentum": 0.9}
@@ -393,3 +396,34 @@ def test_parts_of_a_batch_add_up_where_parameters_share_a_gradient(engine):
     whole, parts = (lanes_of(workload, [0], engine, micro_batch=size) for size in (None, 3))
     for name, gradient in whole.gradients(0).items():
         torch.testing.assert_close(parts.gradients(0)[name], gradient)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("micro_batch", [None, 3])
+def test_the_training_loss_is_the_mean_of_batch_losses_since_the_last_evaluation(engine, micro_batch):
+    workload = measuring(regression("mlp"), TRAIN_LOSS)
+    lanes = lanes_of(workload, engine=engine, dtype="float64", micro_batch=micro_batch)
+    plain = lanes_of(regression("mlp"), engine="loop", dtype="float64")
+
+    def loss_of_batch(step):
+        losses = []
+        for row, seed in enumerate(SEEDS):
+            model = regression("mlp").model(seed).double()
+            model.load_state_dict({name: tensor[row] for name, tensor in plain.parameters.items()})
+            batch = moved(regression("mlp").batch(seed, 8 * step, 8), torch.device("cpu"), torch.float64)
+            losses.append(float(workload.losses(model, batch).mean()))
+        return np.array(losses)
+
+    np.testing.assert_allclose(lanes.evaluate(), loss_of_batch(0), rtol=1e-9)
+    expected = []
+    for step in range(3):
+        expected.append(loss_of_batch(step))
+        train(lanes, step, step + 1)
+        train(plain, step, step + 1)
+    saved = lanes.state_dict([3, 1])
+    np.testing.assert_allclose(lanes.evaluate(), np.mean(expected, axis=0), rtol=1e-9)
+    other = lanes_of(workload, engine=engine, dtype="float64", micro_batch=micro_batch)
+    other.load_state_dict(saved)
+    other.keep([1])
+    np.testing.assert_allclose(other.evaluate(), np.mean(expected, axis=0)[[1]], rtol=1e-9)
+    np.testing.assert_allclose(train(other, 3, 4).evaluate(), loss_of_batch(3)[[1]], rtol=1e-9)

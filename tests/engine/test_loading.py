@@ -94,3 +94,17 @@ def test_any_settings_go_to_a_class_that_takes_any(write):
 def test_a_key_of_the_sweep_among_those_of_the_workload_is_sent_there():
     with pytest.raises(UserError, match=r"metric belongs in \[sweep\]"):
         load_workload("quadratic", {"metric": "accuracy"})
+
+
+def test_validation_examples_reach_a_class_that_names_them_and_no_other():
+    assert load_workload("classifier", {}, validation_examples=7).validation_examples == 7
+    with pytest.raises(UserError, match="has no effect on 'quadratic'"):
+        load_workload("quadratic", {}, validation_examples=7)
+
+
+def test_for_the_training_loss_nothing_need_be_evaluated(write):
+    text = "class Mine:\n    def model(self, seed): ...\n    def batch(self, *_): ...\n    def losses(self, *_): ...\n"
+    name = write(text)
+    assert load_workload(f"{name}:Mine", {}, "train_loss").unit == "example"
+    with pytest.raises(UserError, match="has no method 'evaluate'"):
+        load_workload(f"{name}:Mine", {})

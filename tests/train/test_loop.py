@@ -15,7 +15,9 @@ from small import Regression, mlp, regression
 
 from bscrit.cohort import trial_writer
 from bscrit.curve import read_curve
+from bscrit.engine.evaluation import measuring
 from bscrit.errors import UserError
+from bscrit.goal import TRAIN_LOSS, Goal
 from bscrit.record import begin, read_record
 from bscrit.train import loop
 from bscrit.train.loop import train
@@ -81,6 +83,19 @@ def test_a_network_with_momentum_clipping_and_noise_samples_goes_on_bit_for_bit(
         assert not train(folders, regression("mlp"), {}, after(steps))
         train(folders, regression("mlp"), {})
         assert told(folders) == told(undisturbed)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 17, 59])
+def test_the_training_loss_goes_on_bit_for_bit(tmp_path, engine, steps):
+    goal = Goal(TRAIN_LOSS)
+    order = replace(NETWORK, engine=engine, noise=None, targets=(0.01,))
+    undisturbed, folders = (begun(tmp_path / name, order, 8, goal=goal) for name in "ab")
+    shared = measuring(regression("mlp"), TRAIN_LOSS)
+    train(undisturbed, shared, {})
+    assert not train(folders, shared, {}, after(steps))
+    train(folders, shared, {})
+    assert told(folders) == told(undisturbed)
+    assert (folders[0] / "curve.csv").read_text().startswith("step,examples,train_loss,")
 
 
 @pytest.mark.parametrize("order", [ORDER, MEASURE], ids=["search", "measure"])

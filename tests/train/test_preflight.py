@@ -259,3 +259,11 @@ def test_where_vectorising_is_clearly_faster_smaller_batches_are_not_timed(monke
     monkeypatch.setattr("bscrit.train.preflight.choose_engine", choice)
     assert preflight(setup(lanes="auto")).engines == {1: "vmap", 4: "vmap", 16: "vmap"}
     assert seen == timed
+
+
+def test_what_an_evaluation_costs_is_bounded_and_the_training_loss_is_free(own):
+    slow = own(evaluate="time.sleep(0.05)").evaluation_share
+    assert own().evaluation_share < 0.9 < slow < 1
+    free = preflight(setup(metric="train_loss"))
+    assert free.evaluation_share == 0
+    assert free.untrained_value == pytest.approx(preflight(setup()).untrained_value, rel=0.5)
