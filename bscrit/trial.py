@@ -11,9 +11,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from annotated_types import Gt
+from pydantic import PositiveInt
 
 from bscrit.goal import LOSS, Goal
 from bscrit.recipe import Recipe
@@ -45,7 +45,7 @@ class Trial:
     __pydantic_config__: ClassVar = {"extra": "forbid"}  # a file with more was written by another version
 
     workload: str
-    batch_size: Annotated[int, Gt(0)]
+    batch_size: PositiveInt
     lr: float
     seed: int
     fingerprint: str = ""
