@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,16 @@ class Progress:
     def __init__(self, spec: Spec) -> None:
         self._sweep = spec.sweep
         self._points: dict[int, tuple[list[Record], Point | None]] = {}
+        self._began: float | None = None
+
+    def begin(self) -> None:
+        """Something trains from now on."""
+        self._began = time.monotonic() if self._began is None else self._began
+
+    @property
+    def seconds(self) -> float:
+        """Since training began."""
+        return 0.0 if self._began is None else time.monotonic() - self._began
 
     def rows(self, cohorts: Sequence[Cohort], results: Results) -> list[Row]:
         """One row for each batch size of the spec, or for those that were begun where the sweep chooses them.

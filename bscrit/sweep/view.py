@@ -55,6 +55,7 @@ class Plain(View):
         self._line(text)
 
     def begun(self, cohort: Cohort) -> None:
+        self._progress.begin()
         self._line(f"{_name(cohort)}: {_lanes(cohort)}")
 
     def ended(self, cohort: Cohort, records: Sequence[Record]) -> None:
@@ -69,7 +70,7 @@ class Plain(View):
             for row in table
             if row.lanes
         ]
-        self._line("; ".join([*training, _footer(table, time.monotonic() - self._began)]))
+        self._line("; ".join([*training, _footer(table, self._progress.seconds)]))
 
     def _line(self, text: str) -> None:
         self._last_line = time.monotonic()
@@ -86,11 +87,13 @@ class Live(View):
         self._progress, self._target = Progress(spec), spec.sweep.targets[-1]
         self._live = RichLive(console=Console(stderr=True), auto_refresh=False, transient=True)
         self._live.start()
-        self._began = time.monotonic()
         self._drawn = 0.0
 
     def note(self, text: str) -> None:
         self._live.console.print(printable(text), markup=False, highlight=False)
+
+    def begun(self, cohort: Cohort) -> None:  # noqa: ARG002 (the table shows it)
+        self._progress.begin()
 
     def ended(self, cohort: Cohort, records: Sequence[Record]) -> None:
         if any(record.status == "failed" for record in records):
@@ -104,7 +107,7 @@ class Live(View):
         from rich.table import Table
 
         table = self._progress.rows(cohorts, results)
-        drawing = Table(caption=_footer(table, now - self._began), caption_justify="left")
+        drawing = Table(caption=_footer(table, self._progress.seconds), caption_justify="left")
         steps = f"steps to {self._target:g}"
         for heading in ("batch size", "phase", "lanes", "step", "best rate", steps, "examples"):
             drawing.add_column(heading, justify="left" if heading == "phase" else "right")

@@ -82,10 +82,12 @@ def test_a_line_in_between_every_half_minute(records, monkeypatch):
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
     view = Plain(SPEC, stream)
     for second in range(0, 100, 5):
+        if second == 20:
+            view.begun(plan(SPEC, FACTS, [])[0])
         now[0] = float(second)
         view.update([], of(records))
     assert len(lines(stream)) == 3
-    assert "examples trained in" in lines(stream)[0]
+    assert "examples trained in 30 s" in lines(stream)[1], "the look at the workload is none of it"
 
 
 def test_rows_tell_phases(records, tmp_path):
