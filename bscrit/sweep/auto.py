@@ -174,7 +174,9 @@ class _Measured:
         """The candidate to try next, None where none would tell anything."""
         if self.fit is None or self.fit.curve is None:
             return self._away([size for size in pool if size & (size - 1) == 0] or list(pool))
-        chosen = next_batch_size(self.reached, math.exp(self.fit.curve.beta), self.fit.verdict, pool)
+        rises = any(caveat.code == "steps-rise" for caveat in self.fit.caveats)  # larger ones would not help
+        verdict = "identified" if rises else self.fit.verdict
+        chosen = next_batch_size(self.reached, math.exp(self.fit.curve.beta), verdict, pool)
         return None if chosen is None else int(chosen)
 
     def _away(self, pool: Sequence[int]) -> int | None:

@@ -139,6 +139,17 @@ class TestExitCodes:
     def test_strict_is_content_with_a_good_fit(self, tmp_path):
         assert run([table(tmp_path, exact(500))], strict=True) == PASSED
 
+    def test_strict_wants_a_narrow_interval(self, tmp_path, capsys):
+        """A factor of 3 from end to end."""
+        rows = exact(500)
+        random = [1.25, 0.8, 1.3, 0.8, 1.2, 0.95, 1.05]
+        source = table(tmp_path, {b: s * f for (b, s), f in zip(rows.items(), random, strict=True)})
+        assert run([source], strict=True) == PASSED
+        assert run([source], strict=True, widest=2.0) == FAILED
+        assert "wide: the interval of B_crit spans a factor 3.0, more than 2" in capsys.readouterr().err
+        with pytest.raises(UserError, match=r"--widest 0\.5"):
+            run([source], widest=0.5)
+
     @pytest.mark.parametrize(
         ("factor", "code"), [(1.0, PASSED), (1.005, PASSED), (3.0, FAILED), (0.3, FAILED)]
     )

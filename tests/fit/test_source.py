@@ -13,6 +13,7 @@ from simulated import FACTS, Quadratic, make_spec, sweep
 from bscrit.curve import curve_header, curve_line
 from bscrit.errors import UserError
 from bscrit.files import write_json, write_text
+from bscrit.fit.export import to_dict
 from bscrit.fit.source import fit
 from bscrit.noise import HEADER as NOISE_HEADER
 from bscrit.noise import noise_line
@@ -53,6 +54,7 @@ def test_a_finished_sweep(tmp_path, records):
     assert [found.verdict for found in report.fits] == ["identified"] * 2
     assert report.unit == "image"
     assert report.notes == ()
+    assert (to_dict(report)["metric"], to_dict(report)["direction"]) == ("loss", "down")
 
 
 def test_targets_that_the_sweep_did_not_ask_for(tmp_path, records):

@@ -117,7 +117,9 @@ class Draft:
 
     def _wanted(self) -> list[float]:
         if self.curve is not None and self.reached:
-            best = [design.next_batch_size(self.reached, exp(self.curve.beta), self.verdict)]
+            # larger batch sizes would not help where steps rise
+            verdict = self.verdict if self.turn is None else "identified"
+            best = [design.next_batch_size(self.reached, exp(self.curve.beta), verdict)]
         else:
             tried = self.tried
             sides: tuple[Verdict, Verdict] = ("upper bound", "lower bound")
