@@ -15,6 +15,9 @@ from exact import power_law
 from bscrit.crossing import MeanCrossing
 from bscrit.engine.lanes import Lanes
 from bscrit.estimate import Estimate
+from bscrit.measure.examples import Examples
+from bscrit.measure.sums import Sums
+from bscrit.noise import two_sizes
 from bscrit.preflight import Preflight
 from bscrit.spec import parse_spec, read_spec
 from bscrit.sweep.plan import plan
@@ -23,7 +26,7 @@ from bscrit.workloads.classifier import Classifier
 from bscrit.workloads.quadratic import Quadratic
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
-MODULES = ("workloads", "reference", "loop", "sweep")
+MODULES = ("workloads", "reference", "loop", "sweep", "adam")
 STORED = sorted((FOLDER / "references").glob("*.json"))
 SGD = {"use": "sgd", "momentum": 0.0, "nesterov": False, "weight_decay": 0.0}
 ADAM = {"use": "adam", "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0}
@@ -195,3 +198,18 @@ def test_a_sweep_is_measured_and_compared_whole(bench, tmp_path, monkeypatch, ca
     said = capsys.readouterr().out
     assert "3 sweeps, 1 of which failed" in said
     assert "of 2 intervals hold 57.8" in said
+
+
+def test_moments_number_by_number_add_up_to_those_of_the_norms(bench, monkeypatch):
+    """tr(Sigma) and |G|^2 of all numbers are what the two batch sizes 1 and n give."""
+    monkeypatch.setattr(bench["adam"], "EXAMPLES", 8)
+    monkeypatch.setattr(bench["adam"], "PART", 4)
+    workload = Classifier(hidden=3)
+    model = workload.model(0)
+    sums = bench["adam"].moments(workload, model)
+    sampled, stacks = Sums(1), {name: tensor.detach()[None] for name, tensor in model.named_parameters()}
+    batch = tuple(part[None] for part in workload.batch(bench["adam"].FRESH, 0, 8))
+    Examples(model, workload.losses).add(sampled, stacks, {}, batch)
+    noise, signal = two_sizes(*sampled.samples()["identity"][0])
+    assert sum(float(pair[0].sum()) for pair in sums.values()) == pytest.approx(noise, rel=1e-5)
+    assert sum(float(pair[1].sum()) for pair in sums.values()) == pytest.approx(signal, rel=1e-4)

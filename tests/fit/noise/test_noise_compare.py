@@ -190,11 +190,12 @@ def test_larger_batches_are_advised_where_none_was_tried(batch_sizes, low, large
 
 
 class TestOptimizers:
-    def test_a_plain_norm_is_the_wrong_one_for_adam(self):
+    def test_a_plain_norm_with_adam_says_what_was_measured(self):
         adam = swept(optimizer={"use": "adamw"})
         (caveat,) = with_noise(fit(TOY.b_crit), adam).caveats
         assert caveat.code == "euclidean-noise"
-        assert "adamw" in caveat.text
+        assert "scaled by adamw" in caveat.text
+        assert "0.6 of B_crit on the built-in digits" in caveat.text
         both = [replace(r, noise={**r.noise, "adam": r.noise["identity"]}) for r in adam]
         found = with_noise(fit(TOY.b_crit), both)
         assert found.caveats == ()
