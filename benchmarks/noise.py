@@ -20,7 +20,7 @@ from bscrit.engine.lanes import Lanes
 from bscrit.engine.memory import tune_allocator
 from bscrit.engine.self_test import choose_engine
 from bscrit.engine.workload import Workload
-from bscrit.order import NoiseSettings
+from bscrit.noise_settings import NoiseSettings
 from bscrit.sweep.noise_settings import cadence
 from bscrit.train.noise import NoiseSampler
 from bscrit.workloads.classifier import Classifier

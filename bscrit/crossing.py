@@ -2,9 +2,8 @@
 
 An SGD loss fluctuates, so the first evaluation below a target is early, most of all at small batch
 (-22 % at B_crit/10 on a noisy quadratic). The convention here, the same at every batch size: average the
-runs that differ in their seed only, smooth the mean by a local line in ln(step) over the window
-[-0.2, +0.1] around each step, from 18 % before it to 10.5 % after it, and take the first crossing of that. A crossing
-counts once the curves reach the end of its window.
+runs that differ in their seed only, smooth the mean by a local line (smoothing.py), and take the first crossing of
+that. A crossing counts once the curves reach the end of its window.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ from functools import lru_cache
 from bscrit.errors import UserError, nearest
 
 LONGEST = 200
-_Compiled = Callable[[float], float]
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class Expression:
     """A number that may depend on the batch size; two are equal when their texts are."""
 
     text: str
-    _compiled: _Compiled = field(repr=False, compare=False)
+    _body: ast.expr = field(repr=False, compare=False)
 
     @property
     def is_constant(self) -> bool:
@@ -36,7 +35,7 @@ class Expression:
     def at(self, batch_size: int) -> float:
         """The value at one batch size; UserError (its `where` left empty) where none is finite and real."""
         # The sum makes a negative zero positive: the two are one value and must have one hash.
-        return self._compiled(float(batch_size)) + 0.0
+        return _value(self._body, float(batch_size)) + 0.0
 
 
 def parse(value: str | float) -> Expression:
@@ -56,64 +55,57 @@ def _parse_text(text: str) -> Expression:
             tree = ast.parse(text, mode="eval")
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         raise UserError("", "is neither a number nor an expression that can be read", _KNOWN) from None
-    return Expression(text, _compile(tree.body))
+    _check(tree.body)
+    return Expression(text, tree.body)
 
 
-def _compile(node: ast.expr) -> _Compiled:
+def _check(node: ast.expr) -> None:
     """The one whitelist: what is not named here is refused before it could be computed."""
     match node:
-        case ast.Constant(value=bool() | complex() | str() | bytes() | None):
-            raise _unknown(ast.unparse(node))
-        case ast.Constant(value=int() | float() as number):
-            return _constant(number)
-        case ast.Name(id="batch_size"):
-            return lambda batch_size: batch_size
+        case ast.Constant(value=value) if type(value) in (int, float):
+            return
         case ast.Name(id=name):
-            raise UserError("", f"{name!r} is not known here", nearest(name, ["batch_size", *_FUNCTIONS]))
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            inner = _compile(operand)
-            return lambda batch_size: -inner(batch_size)
-        case ast.UnaryOp(op=ast.UAdd(), operand=operand):
-            return _compile(operand)
+            if name != "batch_size":
+                raise UserError("", f"{name!r} is not known here", nearest(name, ["batch_size", *_FUNCTIONS]))
+        case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=operand):
+            _check(operand)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATIONS:
-            return _call(_OPERATIONS[type(op)], [_compile(left), _compile(right)])
-        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _FUNCTIONS:
-            return _call_function(name, arguments)
-        case ast.Call(func=ast.Name(id=name), keywords=[]):
-            raise UserError("", f"there is no function {name!r} here", nearest(name, _FUNCTIONS))
+            _check(left)
+            _check(right)
+        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
+            if name not in _FUNCTIONS:
+                raise UserError("", f"there is no function {name!r} here", nearest(name, _FUNCTIONS))
+            if (len(arguments) == 1) != (name in ("sqrt", "log")) or not arguments:
+                wanted = "one value" if name in ("sqrt", "log") else "two values or more"
+                raise UserError("", f"{name} of {len(arguments)} values", f"{name} takes {wanted}")
+            for argument in arguments:
+                _check(argument)
         case _:
-            raise _unknown(ast.unparse(node))
+            text = ast.unparse(node)
+            shown = text if len(text) <= 40 else f"{text[:37]}..."
+            raise UserError("", f"{shown} is not arithmetic in batch_size", _KNOWN)
 
 
-def _constant(number: float) -> _Compiled:
+def _value(node: ast.expr, batch_size: float) -> float:
+    """The value of a part that was checked."""
     try:
-        value = float(number)
+        match node:
+            case ast.Constant(value=int() | float() as number):
+                return _finite(float(number))
+            case ast.UnaryOp(op=op, operand=operand):
+                value = _value(operand, batch_size)
+                return -value if isinstance(op, ast.USub) else value
+            case ast.BinOp(left=left, op=op, right=right):
+                return _finite(_OPERATIONS[type(op)](_value(left, batch_size), _value(right, batch_size)))
+            case ast.Call(func=ast.Name(id=name), args=arguments):
+                return _finite(_FUNCTIONS[name](*(_value(argument, batch_size) for argument in arguments)))
+        return batch_size
+    except ZeroDivisionError:
+        raise UserError("", "divides by zero", "add a positive number to the divisor") from None
     except OverflowError:
-        value = math.inf
-    return lambda _: _finite(value)
-
-
-def _call_function(name: str, arguments: list[ast.expr]) -> _Compiled:
-    fewest, most = (1, 1) if name in ("sqrt", "log") else (2, LONGEST)
-    if not fewest <= len(arguments) <= most:
-        wanted = "one value" if most == 1 else "two values or more"
-        raise UserError("", f"{name} of {len(arguments)} values", f"{name} takes {wanted}")
-    return _call(_FUNCTIONS[name], [_compile(argument) for argument in arguments])
-
-
-def _call(function: Callable[..., float | complex], arguments: list[_Compiled]) -> _Compiled:
-    def compiled(batch_size: float) -> float:
-        values = [argument(batch_size) for argument in arguments]
-        try:
-            return _finite(function(*values))
-        except ZeroDivisionError:
-            raise UserError("", "divides by zero", "add a positive number to the divisor") from None
-        except OverflowError:
-            return _finite(math.inf)
-        except ValueError:
-            return _finite(math.nan)
-
-    return compiled
+        return _finite(math.inf)
+    except ValueError:
+        return _finite(math.nan)
 
 
 def _finite(value: float | complex) -> float:
@@ -122,11 +114,6 @@ def _finite(value: float | complex) -> float:
     if math.isinf(value):
         raise UserError("", "is too large to be computed", "write it with smaller numbers or powers")
     return float(value)
-
-
-def _unknown(part: str) -> UserError:
-    shown = part if len(part) <= 40 else f"{part[:37]}..."
-    return UserError("", f"{shown} is not arithmetic in batch_size", _KNOWN)
 
 
 _OPERATIONS: dict[type[ast.operator], Callable[[float, float], float | complex]] = {

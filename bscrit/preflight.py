@@ -23,8 +23,9 @@ class Preflight:
         fingerprint: hash of the data, and of a user's own source, first batch and untrained model.
         untrained_value: metric of the model at the first seed before any update.
         parameters: number of trainable parameters.
-        evaluation_share: of a run's time, as one evaluation and one step were timed at the smallest batch size: at
-            most, since every step is evaluated early in a run and few later on, and steps of larger batches take longer.
+        evaluation_share: of a run's time, as one evaluation and one step were timed at the smallest batch size:
+            at most, since every step is evaluated early in a run and few later on, and steps of larger batches
+            take longer.
         splits: whether a batch may be split into micro-batches, and so whether noise can be measured.
         engines: per batch size "vmap" or "loop": measured once, so that a later plan depends on this file and
             never on timing.

@@ -3,7 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from bscrit.order import NoiseSettings, Order
+from bscrit.noise_settings import NoiseSettings
+from bscrit.order import Order
 from bscrit.record import begin, read_record
 from bscrit.trial import Trial
 from bscrit.workloads.quadratic import Quadratic

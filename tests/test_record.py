@@ -11,7 +11,8 @@ from bscrit.curve import curve_header, curve_line
 from bscrit.errors import UserError
 from bscrit.noise import HEADER as NOISE_HEADER
 from bscrit.noise import noise_line, samples_of
-from bscrit.order import NoiseSettings, Order
+from bscrit.noise_settings import NoiseSettings
+from bscrit.order import Order
 from bscrit.record import begin, end, read_record
 from bscrit.trial import FINISHED, Trial
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from bscrit.order import NoiseSettings
+from bscrit.noise_settings import NoiseSettings
 
 
 class Scaler(Protocol):

@@ -51,7 +51,7 @@ from bscrit.meter.requirements import (
 )
 from bscrit.meter.step_sums import StepSums, Weights
 from bscrit.noise import NoiseSamples
-from bscrit.order import NoiseSettings
+from bscrit.noise_settings import NoiseSettings
 
 PATIENCE_SAMPLES = 3  # measured steps without anything to compare, after which it is said
 PATIENCE_STEPS = 100  # steps after which an optimizer that keeps no moments is taken for the wrong one

@@ -27,46 +27,30 @@ def table_errors(spec: Spec) -> Iterator[UserError]:
 
 
 def _auto_errors(spec: Spec) -> Iterator[UserError]:
-    sweep, source = spec.sweep, spec.source
+    sweep, error = spec.sweep, spec.source.error
     if not sweep.auto:
-        for key in ("precision", "max_total_examples"):
-            if key in sweep.model_fields_set:
-                where = source.where("sweep", key)
-                yield UserError(
-                    where,
-                    "has no meaning where batch sizes are listed",
-                    'remove it, or set batch_sizes to "auto"',
-                )
+        for key in {"precision", "max_total_examples"} & sweep.model_fields_set:
+            what = "has no meaning where batch sizes are listed"
+            yield error("sweep", key, what, 'remove it, or set batch_sizes to "auto"')
         return
-    few = len(spec.candidates())
+    few, total = len(spec.candidates()), sweep.max_total_examples
     if few < FEWEST:
-        yield UserError(
-            source.where("sweep", "max_examples"),
-            f"leaves {counted(few, 'batch size')} to choose from, fewer than {FEWEST}",
-            "raise it, shorten the warm-up, or list the batch sizes",
-        )
-    total = sweep.max_total_examples
+        what = f"leaves {counted(few, 'batch size')} to choose from, fewer than {FEWEST}"
+        yield error("sweep", "max_examples", what, "raise it, shorten the warm-up, or list the batch sizes")
     if total is not None and total < sweep.max_examples:
-        yield UserError(
-            source.where("sweep", "max_total_examples"),
-            f"is less than max_examples = {sweep.max_examples}, which one run may take",
-            "raise it to many times that, or lower max_examples",
-        )
+        what = f"is less than max_examples = {sweep.max_examples}, which one run may take"
+        yield error("sweep", "max_total_examples", what, "raise it to many times that, or lower max_examples")
 
 
 def _metric_errors(spec: Spec) -> Iterator[UserError]:
-    sweep, source = spec.sweep, spec.source
+    sweep, error = spec.sweep, spec.source.error
     if sweep.metric != TRAIN_LOSS:
         return
     if sweep.direction == "up":
-        yield UserError(
-            source.where("sweep", "direction"), "contradicts train_loss, which falls", "remove it"
-        )
+        yield error("sweep", "direction", "contradicts train_loss, which falls", "remove it")
     if sweep.validation_examples is not None:
         what = "has no meaning for train_loss, for which nothing is evaluated"
-        yield UserError(
-            source.where("sweep", "validation_examples"), what, "remove it, or choose another metric"
-        )
+        yield error("sweep", "validation_examples", what, "remove it, or choose another metric")
 
 
 def _optimizer_errors(spec: Spec) -> Iterator[UserError]:
@@ -75,63 +59,50 @@ def _optimizer_errors(spec: Spec) -> Iterator[UserError]:
         for key, what, remedy in spec.optimizer.problems(size):
             problems.setdefault(key, []).append((f"{what} at batch size {size}", remedy))
     for key, listed in problems.items():
-        what = _some([what for what, _ in listed])
-        yield UserError(spec.source.where("optimizer", key), what, listed[0][1])
+        yield spec.source.error("optimizer", key, _some([what for what, _ in listed]), listed[0][1])
 
 
 def _budget_errors(spec: Spec) -> Iterator[UserError]:
-    sweep, schedule, source = spec.sweep, spec.schedule, spec.source
+    sweep, schedule, error = spec.sweep, spec.schedule, spec.source.error
     too_large = [str(size) for size in sweep.batch_sizes if size > sweep.max_examples]
     if too_large:
-        yield UserError(
-            source.where("sweep", "max_examples"),
-            f"is less than one batch at batch size {_some(too_large)}",
-            f"raise it to many times {sweep.batch_sizes[-1]}, or leave out the batch sizes above it",
+        remedy = f"raise it to many times {sweep.batch_sizes[-1]}, or leave out the batch sizes above it"
+        yield error(
+            "sweep", "max_examples", f"is less than one batch at batch size {_some(too_large)}", remedy
         )
     trainable = [size for size in sweep.batch_sizes if size <= sweep.max_examples]
-    warmup, horizon = (_declared(spec, length) for length in ("warmup", "horizon"))
-    long = [size for size in trainable if schedule.warmup_at(size) > spec.max_steps_at(size)]
-    if long:
-        steps, budget = schedule.warmup_at(long[0]), spec.max_steps_at(long[0])
-        yield UserError(
-            source.where("schedule", warmup),
-            f"is {counted(steps, 'step')} at batch size {long[0]}, where the budget is {counted(budget, 'step')}",
-            "shorten the warm-up, or raise [sweep] max_examples"
-            + (" and max_steps" if sweep.max_steps is not None else ""),
-        )
-    short = [s for s in sweep.batch_sizes if schedule.horizon_at(s) <= schedule.warmup_at(s)]
-    if short:
-        steps, end = schedule.warmup_at(short[0]), schedule.horizon_at(short[0])
-        yield UserError(
-            source.where("schedule", horizon),
-            f"is {counted(end, 'step')} at batch size {short[0]}, where the warm-up is {counted(steps, 'step')}",
-            "the horizon includes the warm-up: make it longer, or the warm-up shorter",
-        )
+    for size in [size for size in trainable if schedule.warmup_at(size) > spec.max_steps_at(size)][:1]:
+        steps, budget = (counted(f(size), "step") for f in (schedule.warmup_at, spec.max_steps_at))
+        what = f"is {steps} at batch size {size}, where the budget is {budget}"
+        also = "" if sweep.max_steps is None else " and max_steps"
+        remedy = f"shorten the warm-up, or raise [sweep] max_examples{also}"
+        yield error("schedule", _declared(spec, "warmup"), what, remedy)
+    for size in [s for s in sweep.batch_sizes if schedule.horizon_at(s) <= schedule.warmup_at(s)][:1]:
+        steps, end = (counted(f(size), "step") for f in (schedule.warmup_at, schedule.horizon_at))
+        what = f"is {end} at batch size {size}, where the warm-up is {steps}"
+        remedy = "the horizon includes the warm-up: make it longer, or the warm-up shorter"
+        yield error("schedule", _declared(spec, "horizon"), what, remedy)
 
 
 def _noise_errors(spec: Spec) -> Iterator[UserError]:
     if "adam" in spec.noise.metric and not spec.optimizer.adaptive:
-        yield UserError(
-            spec.source.where("noise", "metric"),
-            f"names adam, whose second moments {spec.optimizer.use} does not have",
-            'name "identity" or "hessian", or train with [optimizer] use = "adam"',
-        )
+        what = f"names adam, whose second moments {spec.optimizer.use} does not have"
+        remedy = 'name "identity" or "hessian", or train with [optimizer] use = "adam"'
+        yield spec.source.error("noise", "metric", what, remedy)
 
 
 def _facts_errors(spec: Spec, facts: Preflight) -> Iterator[UserError]:
-    source, sweep, compute, goal = spec.source, spec.sweep, spec.compute, spec.goal
+    error, sweep, compute, goal = spec.source.error, spec.sweep, spec.compute, spec.goal
+    size = f"{facts.examples} {plural(facts.unit)}"
     for problem in facts.problems:
-        yield UserError(source.where("workload", "use"), problem)
+        yield error("workload", "use", problem)
     beyond = [str(size) for size in sweep.batch_sizes if facts.examples is not None and size > facts.examples]
     if beyond:
-        yield UserError(
-            source.where("sweep", "batch_sizes"),
-            f"{_some(beyond)} is more than the data set has: {facts.examples} {plural(facts.unit)}",
-            f"leave out the batch sizes above {facts.examples}",
-        )
+        what = f"{_some(beyond)} is more than the data set has: {size}"
+        yield error("sweep", "batch_sizes", what, f"leave out the batch sizes above {facts.examples}")
     if not math.isfinite(facts.untrained_value):
         what = f"can't be trained: its evaluation before training is {facts.untrained_value}"
-        yield UserError(source.where("workload", "use"), what, "correct the model, its data or `evaluate`")
+        yield error("workload", "use", what, "correct the model, its data or `evaluate`")
     untrained = f"{facts.untrained_value:.4g}"
     measured = spec.noise.at_losses if spec.noise.source != "none" else ()
     for table, key, values, name in (
@@ -140,26 +111,20 @@ def _facts_errors(spec: Spec, facts: Preflight) -> Iterator[UserError]:
     ):
         met = [f"{value:g}" for value in values if goal.reached(facts.untrained_value, value)]
         if met:
-            yield UserError(
-                source.where(table, key),
-                f"{_some(met)} is met before training: the untrained model's {goal.metric} is {untrained}",
-                f"choose {name} {goal.better} {untrained}",
-            )
+            what = f"{_some(met)} is met before training: the untrained model's {goal.metric} is {untrained}"
+            yield error(table, key, what, f"choose {name} {goal.better} {untrained}")
     candidates = spec.candidates(facts.examples)
     if sweep.auto and len(candidates) < FEWEST:
-        yield UserError(
-            source.where("sweep", "batch_sizes"),
-            f"finds fewer than {FEWEST} to choose from: the data set has {facts.examples} {plural(facts.unit)}",
+        yield error(
+            "sweep",
+            "batch_sizes",
+            f"finds fewer than {FEWEST} to choose from: the data set has {size}",
             "use more data",
         )
     largest = max(candidates, default=1)
-    split = compute.micro_batch is not None and compute.micro_batch < largest
-    if split and not facts.splits:
-        yield UserError(
-            source.where("compute", "micro_batch"),
-            f"would split batches of {largest}, but {_NO_SUM}",
-            f"leave micro_batch out, or raise it to {largest}",
-        )
+    if compute.micro_batch is not None and compute.micro_batch < largest and not facts.splits:
+        remedy = f"leave micro_batch out, or raise it to {largest}"
+        yield error("compute", "micro_batch", f"would split batches of {largest}, but {_NO_SUM}", remedy)
 
 
 def _warnings(spec: Spec, facts: Preflight) -> Iterator[str]:

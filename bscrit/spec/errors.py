@@ -48,6 +48,9 @@ class Source:
             return "=".join([f"{self.option} {table}.{key}", *value])
         return " = ".join([f"{self.file} [{table}] {_name(key)}", *value])
 
+    def error(self, table: str, key: str | None, what: str, remedy: str = "") -> UserError:
+        return UserError(self.where(table, key), what, remedy)
+
     def to_toml(self) -> str:
         """The tables as TOML, with what the command line set: reading it gives the same sweep."""
         tables = []

@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bscrit.order import Cohort, NoiseSettings, Order, Role
+from bscrit.noise_settings import NoiseSettings
+from bscrit.order import Cohort, Order, Role
 from bscrit.preflight import Preflight
 from bscrit.record import Record
 from bscrit.trial import Trial

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from math import ceil, isfinite
 
-from bscrit.order import NoiseSettings
+from bscrit.noise_settings import NoiseSettings
 from bscrit.record import Record
 from bscrit.results import Results
 from bscrit.spec import Spec

@@ -23,7 +23,7 @@ from bscrit.measure.frozen import BLOCKS, measure_frozen
 from bscrit.measure.metrics import Metric, adam, hessian, identity
 from bscrit.measure.nested import map_tensors, narrowed, parts_of, tensors_of
 from bscrit.measure.sums import Sums
-from bscrit.order import NoiseSettings
+from bscrit.noise_settings import NoiseSettings
 from bscrit.position import Position
 from bscrit.train.isolation import IsolatedLanes
 from bscrit.trial import Trial

@@ -7,7 +7,7 @@ import pytest
 from planned import PROBLEM
 from simulated import FACTS, make_spec, sweep
 
-from bscrit.order import NoiseSettings
+from bscrit.noise_settings import NoiseSettings
 from bscrit.results import Results
 from bscrit.spec.noise import NoiseTable
 from bscrit.sweep.drive import Outcome

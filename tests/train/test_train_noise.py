@@ -11,7 +11,7 @@ from bscrit.engine.seeding import generator
 from bscrit.engine.workload import Workload
 from bscrit.errors import UserError
 from bscrit.noise import NoiseSamples, noise_scale
-from bscrit.order import NoiseSettings
+from bscrit.noise_settings import NoiseSettings
 from bscrit.train.noise import NoiseSampler
 from bscrit.workloads.classifier import Classifier
 from bscrit.workloads.least_squares import LeastSquares

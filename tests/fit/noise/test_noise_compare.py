@@ -15,7 +15,7 @@ from bscrit.fit.noise.verdict import judged, said
 from bscrit.fit.noise.windows import Runs
 from bscrit.fit.result import NoiseComparison, NoiseWindows
 from bscrit.frozen_noise import FrozenNoise
-from bscrit.order import NoiseSettings
+from bscrit.noise_settings import NoiseSettings
 from bscrit.record import Record
 
 SIZES = (16, 64, 256)

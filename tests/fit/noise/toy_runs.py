@@ -17,7 +17,8 @@ from bscrit.estimate import Estimate
 from bscrit.fit.noise.windows import Runs
 from bscrit.fit.result import Fit, Point
 from bscrit.noise import NoiseSamples
-from bscrit.order import NoiseSettings, Order
+from bscrit.noise_settings import NoiseSettings
+from bscrit.order import Order
 from bscrit.record import Record
 from bscrit.trial import Trial
 
