@@ -31,7 +31,7 @@ class NoiseTable(Table):
     every: Annotated[int | Literal["auto"], Whole(low=1, word="auto")] = Field(
         default="auto",
         description="Fewest steps from one noise sample to the next; auto follows the expected length of a run, so "
-        "that a short one has enough samples: 3 at 50 steps, 8 at 200, 15 from 420 on.",
+        "that a short one has enough samples: 3 at 50 steps, 10 at 200, 15 from 300 on.",
     )
     spacing: Annotated[float, Real(low=0, high=10)] = Field(
         default=0.05,

@@ -16,7 +16,7 @@ from bscrit.spec import Spec
 from bscrit.sweep.batch_size import BatchSize
 from bscrit.words import counted
 
-SAMPLES, FEWEST = 28, 7
+SAMPLES, FEWEST = 20, 7
 CLOSEST, FARTHEST = 3, 15
 
 
@@ -41,7 +41,7 @@ def cadence(steps: float) -> int:
     """Fewest steps from one sample to the next in a run that is expected to take so many.
 
     >>> [cadence(steps) for steps in (14, 50, 100, 200, 1000)]
-    [2, 3, 4, 8, 15]
+    [2, 3, 5, 10, 15]
     """
     if not isfinite(steps):
         return FARTHEST
