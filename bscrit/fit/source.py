@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -200,7 +201,8 @@ def _refuse_beside_noise(sources: Sequence[Any], meters: Sequence[Path | str]) -
     other = next((str(source) for source in sources if not is_noise(source)), None)
     if other is not None or meters:
         what = "is a noise.csv, and no source of crossings"
-        raise UserError(meter, what, f"`bscrit fit {other or 'TABLE'} --noise {meter}`")
+        where = f"`bscrit fit {shlex.quote(other)}`" if other else "a fit of a table or a sweep"
+        raise UserError(meter, what, f"{where} takes it, by --noise {shlex.quote(meter)}")
 
 
 def _refuse_twice(sources: Sequence[Any]) -> None:
