@@ -59,13 +59,13 @@ def in_short(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: str, choices: Iterable[str]) -> str:
     """A remedy for an unknown word: the nearest known one first, then all of them.
 
     >>> nearest("momentom", ["momentum", "nesterov"])
     "did you mean 'momentum'? known: momentum, nesterov"
     """
-    names = sorted(known)
+    names = sorted(choices)
     folded = {name.casefold(): name for name in names}
     close = get_close_matches(word.casefold(), folded, n=1)
     listed = f"known: {', '.join(names)}"

@@ -137,16 +137,13 @@ def read_record(folder: Path) -> Record | None:
 
 
 def _read(path: Path, kind: TypeAdapter[Kind]) -> Kind | None:
-    """What a file holds; None where it is not there or torn."""
+    """The contents of a file; None where it is not there or torn."""
     data = whole_json(path)
     if data is None:
         return None
     if not isinstance(data, dict) or data.pop("schema", None) != SCHEMA:
-        raise UserError(
-            str(path),
-            f"is not of the format that this version reads (schema {SCHEMA})",
-            "use the version of bscrit that wrote it, or another --out folder",
-        )
+        what = f"is not of the format that this version reads (schema {SCHEMA})"
+        raise UserError(str(path), what, "use the version of bscrit that wrote it, or another --out folder")
     try:
         return kind.validate_python(data)
     except ValidationError as error:

@@ -82,7 +82,7 @@ def sizes(batch_sizes: Sequence[float], most: int = 6) -> str:
     >>> sizes([64, 128, 256])
     '64, 128, 256'
     """
-    listed = ", ".join(size(one) for one in batch_sizes[:most])
+    listed = ", ".join(size(batch_size) for batch_size in batch_sizes[:most])
     return listed if len(batch_sizes) <= most else f"{listed} and {len(batch_sizes) - most} more"
 
 

@@ -115,12 +115,8 @@ def _facts_errors(spec: Spec, facts: Preflight) -> Iterator[UserError]:
             yield error(table, key, what, f"choose {name} {goal.better} {untrained}")
     candidates = spec.candidates(facts.examples)
     if sweep.auto and len(candidates) < FEWEST:
-        yield error(
-            "sweep",
-            "batch_sizes",
-            f"finds fewer than {FEWEST} to choose from: the data set has {size}",
-            "use more data",
-        )
+        what = f"finds fewer than {FEWEST} to choose from: the data set has {size}"
+        yield error("sweep", "batch_sizes", what, "use more data")
     largest = max(candidates, default=1)
     if compute.micro_batch is not None and compute.micro_batch < largest and not facts.splits:
         remedy = f"leave micro_batch out, or raise it to {largest}"

@@ -72,9 +72,8 @@ def unknown_table(name: str, value: Any, source: Source) -> UserError:
     if isinstance(value, dict):
         return UserError(f"{source.file} [{_name(name)}]", "is not a table of a spec", nearest(name, TABLES))
     where = f"{source.file} {_name(name)} = {_toml(value)}"
-    return UserError(
-        where, "stands outside of any table", _home(name) or "put it below the [table] it belongs to"
-    )
+    remedy = _home(name) or "put it below the [table] it belongs to"
+    return UserError(where, "stands outside of any table", remedy)
 
 
 def _place(location: tuple[int | str, ...]) -> tuple[str, str | None, int | None]:

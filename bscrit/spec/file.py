@@ -70,8 +70,8 @@ def _drop(data: dict[str, Any], chosen: set[Place], source: Source) -> Iterator[
         model = by_choice.get(str(data[table].get(chooser)))
         if key != chooser or model is None:
             continue
-        known = {name for other in by_choice.values() for name in other.model_fields}
-        for name in sorted({*data[table]} & known - {*model.model_fields}):
+        others = {name for other in by_choice.values() for name in other.model_fields}
+        for name in sorted({*data[table]} & others - {*model.model_fields}):
             if (table, name) not in chosen:
                 choice = f'{chooser} = "{data[table][chooser]}"'
                 yield f"{source.where(table, name)} is left out: {choice} has none"

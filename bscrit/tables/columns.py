@@ -50,7 +50,7 @@ class Columns:
 
     @property
     def unit(self) -> str:
-        """What the names say that a batch size counts, "" where they don't."""
+        """The unit of a batch size as the names tell it, "" where they don't."""
         units = (unit_of(self.of.get(role, "")) for role in ("batch_size", "examples"))
         return next(filter(None, units), "")
 

@@ -174,7 +174,7 @@ def _gaps(crossings: Sequence[Crossing]) -> list[str]:
     """Notes on crossings that are known only to lie between two logged points."""
     coarse = [crossing for crossing in crossings if crossing.low < crossing.high < float("inf")]
     early = [crossing for crossing in coarse if crossing.low <= EARLIEST * crossing.high]
-    gaps = [one.high / one.low - 1 for one in coarse if one.low > EARLIEST * one.high]
+    gaps = [c.high / c.low - 1 for c in coarse if c.low > EARLIEST * c.high]
     of = f"of {len(crossings)} crossings"
     notes = []
     if gaps:

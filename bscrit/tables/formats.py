@@ -78,9 +78,7 @@ def _read(source: Path | str) -> bytes:
                 what = "is a folder, but not a results folder (it has no trials/)"
                 raise UserError(str(source), what, "name the tables in it: runs/*.csv")
             if path.exists() and not path.is_file() and not str(path).startswith(("/dev/fd/", "/dev/stdin")):
-                raise UserError(
-                    str(source), "is no ordinary file", "name a table, or pipe it in: bscrit fit -"
-                )
+                raise UserError(str(source), "is no ordinary file", "pipe it in: bscrit fit -")
             data = path.read_bytes()
         except (OSError, ValueError) as error:
             what = getattr(error, "strerror", None) or str(error)

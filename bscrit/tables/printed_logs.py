@@ -72,9 +72,7 @@ def read_log(name: str, text: str) -> Sheet:
         if rows and float(at) < float(last := next(reversed(rows))):
             if axis == "step" and float(cells.get("epoch", 0)) > float(rows[last].get("epoch", 0)):
                 what = f"steps begin again in each epoch: {at} comes after {last}"
-                raise UserError(
-                    f"{name}, line {number}", what, "log steps that go on from one epoch to the next"
-                )
+                raise UserError(f"{name}, line {number}", what, "log steps that go on through the epochs")
             notes.append(
                 f"begins again at {axis} {at} in line {number}: what it held from there on is left out"
             )

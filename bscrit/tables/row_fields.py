@@ -138,7 +138,7 @@ def read_groups(sheet: Sheet, columns: Columns) -> tuple[Codes, list[Group]]:
 
 
 def _unit(sheet: Sheet, columns: Columns) -> str:
-    """What a batch size counts, by a column that says it or by the names of columns; "" where none does."""
+    """The unit of a batch size, by a column that says it or by the names of columns; "" where none does."""
     if "unit" not in columns.of:
         return columns.unit
     cells = labels(sheet, columns.of["unit"])

@@ -76,10 +76,10 @@ def _body(
     write = csv.writer(body).writerow
     width = len(columns)
     named = max((i for i, column in enumerate(columns, 1) if not column.startswith("unnamed ")), default=0)
-    known = {column for column in columns if not _is_number(column)}
+    header_words = {column for column in columns if not _is_number(column)}
     before, cells = lines.number, list[str]()
     for cells in rows:
-        again = None if known.isdisjoint(cells) else _repeats(cells, columns, known)
+        again = None if header_words.isdisjoint(cells) else _repeats(cells, columns, header_words)
         if again is False:
             what = f"begins another table, with the columns {', '.join(cells)[:60]}"
             raise UserError(f"{name}, line {lines.number}", what, "put each table in a file of its own")
@@ -121,14 +121,14 @@ def parse(body: str, columns: list[str], numbers: list[int], typed: bool = True)
     return frame.set_axis(pd.Index(numbers, dtype="int64"))
 
 
-def _repeats(cells: Sequence[str], columns: Sequence[str], known: set[str]) -> bool | None:
+def _repeats(cells: Sequence[str], columns: Sequence[str], words: set[str]) -> bool | None:
     """Whether a row is the header again; False where it is another header, None where it holds values."""
     names = [cell.strip() for cell in cells]
     while names and not names[-1]:
         names.pop()
     if names == [column for column in columns if not column.startswith("unnamed ")]:
         return True
-    shared = len(known.intersection(names))
+    shared = len(words.intersection(names))
     return False if shared > 1 and not any(map(_is_number, names)) else None
 
 

@@ -177,9 +177,7 @@ def _refuse_other_unit(sheet: Sheet, roles: Columns, unit: str | None) -> None:
         column = roles.of.get(role, "")
         if MULTIPLE.search(column):
             what = f"{column!r} counts thousands, millions or billions"
-            raise UserError(
-                sheet.name, what, "write whole numbers in a column whose name says only their unit"
-            )
+            raise UserError(sheet.name, what, "write whole numbers, below a name that says their unit")
     if "steps" in roles.of or "examples" not in roles.of:
         return
     size, counted = (unit_of(roles.of[role]) for role in ("batch_size", "examples"))
@@ -201,10 +199,10 @@ def _one_budget(sheet: Sheet, roles: Columns) -> bool:
         return False
     columns = [labels(sheet, roles.of[role]) for role in ("batch_size", "steps")]
     pairs = [(parse_number(size), parse_number(steps)) for size, steps in zip(*columns, strict=True)]
-    known = np.array([(size, steps) for size, steps in pairs if size and steps and steps > 1], float)
-    if len(known) < 3 or len(np.unique(known[:, 0])) < 3:
+    counted = np.array([(size, steps) for size, steps in pairs if size and steps and steps > 1], float)
+    if len(counted) < 3 or len(np.unique(counted[:, 0])) < 3:
         return False
-    size, examples = known[:, 0], known[:, 0] * known[:, 1]
+    size, examples = counted[:, 0], counted[:, 0] * counted[:, 1]
     return bool((np.abs(examples - examples.max()) <= size + 1e-9 * examples).all())
 
 

@@ -104,6 +104,11 @@ VICTIMS = {
     "long": b"run,key,value,step\na,batch_size,8,0\na,loss,4,1\na,loss,3,2\nb,batch_size,9,0\nb,loss,4,1\n",
     "json lines": b'{"batch_size": 64, "steps": 9, "lr": 0.1}\n{"batch_size": 8, "steps": 99, "lr": null}\n',
     "json": b'[{"config": {"batch_size": 64}, "steps": 9, "tags": [1]}, {"batch_size": "8", "steps": NaN}]',
+    "log": b"".join(
+        b"iteration %d/900 | consumed samples: %d | global batch size: 64 | lm loss: %.3f |\n"
+        % (s, 64 * s, 9 / s**0.3)
+        for s in range(1, 60, 3)
+    ),
     "utf-16": "batch_size\tsteps\n64\t9\n128\t7\n".encode("utf-16"),
 }
 
@@ -151,7 +156,7 @@ def damages(victim: bytes, chance: random.Random) -> bytes:
 def test_damaged_files_end_in_a_sentence_or_in_a_table(name: str, tmp_path: Path) -> None:
     chance = random.Random(name)
     path = tmp_path / "damaged.csv"
-    options = {"targets": [3.2]} if name in ("curves", "wide", "long") else {}
+    options = {"targets": [3.2]} if name in ("curves", "wide", "long", "log") else {}
     refused = read = 0
     for _ in range(300):
         content = damages(VICTIMS[name], chance)
