@@ -6,6 +6,7 @@ A cap that rests on one run may rest on luck: where most runs meet it, it rises 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 PATIENCE = 1.6  # times the steps of smaller batch sizes: a larger one never needs more
 CAP = 1.7  # times the steps of the search: a repeat beyond it wanders at the edge of stability
@@ -15,13 +16,14 @@ MAX_RETREATS = 3
 FEW_STEPS = 10  # allowed beyond every cap, for targets that a few steps reach
 
 
-def search_cap(fewest_steps: float, in_vain: int, max_steps: int) -> int:
+def search_cap(smaller: Sequence[float], in_vain: int, max_steps: int) -> int:
     """The cap of a search after some rounds in vain, 0 for none before the budget.
 
     Args:
-        fewest_steps: that smaller batch sizes needed.
+        smaller: steps that the searches of smaller batch sizes took; the fewest may be luck, the second fewest counts.
     """
-    return _before(max_steps, PATIENCE * fewest_steps * RAISE**in_vain)
+    second = sorted([*smaller, math.inf, math.inf])[1]
+    return _before(max_steps, PATIENCE * second * RAISE**in_vain)
 
 
 def repeat_cap(steps: float, retreats: int, max_steps: int) -> int:
@@ -29,9 +31,9 @@ def repeat_cap(steps: float, retreats: int, max_steps: int) -> int:
     return _before(max_steps, CAP * steps * RETREAT**retreats)
 
 
-def rule_cap(fewest_steps: float, max_steps: int) -> int:
-    """The cap of runs at the rate of a rule, which may suit no larger batch size; 0 for none."""
-    return _before(max_steps, RAISE * fewest_steps)
+def rule_cap(smaller: Sequence[float], max_steps: int) -> int:
+    """The cap of runs at the rate of a rule, where it served smaller batch sizes in so many steps; 0 for none."""
+    return _before(max_steps, RAISE * min(smaller, default=math.inf))
 
 
 def lowered(lr: float) -> float:

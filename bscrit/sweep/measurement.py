@@ -24,11 +24,11 @@ from bscrit.sweep.tune import Tuned
 SHARED = 0.04  # ln(steps) that an easier target may lose by runs that were made for a harder one
 
 
-def measure(here: BatchSize, rate: Tuned, targets: tuple[float, ...], fewest_steps: float) -> Cohort | None:
+def measure(here: BatchSize, rate: Tuned, targets: tuple[float, ...], steps: Sequence[float]) -> Cohort | None:
     """Fresh seeds at the tuned rate, or at a lower one where a seed was lost; None where nothing is missing.
 
     Args:
-        fewest_steps: that smaller batch sizes need to the hardest target.
+        steps: of smaller batch sizes to the hardest target.
     """
     lr, target = rate.lr, targets[-1]
     done = here.measured(target)
@@ -46,7 +46,7 @@ def measure(here: BatchSize, rate: Tuned, targets: tuple[float, ...], fewest_ste
     lanes = [(lr, seed) for seed in seeds if seed not in have and not here.is_given_up(lr, seed)]
     if not lanes:
         return None
-    steps, cap, cap_seeds = _expected(here, rate, done, target, retreats, fewest_steps)
+    expected, cap, cap_seeds = _expected(here, rate, done, target, retreats, steps)
     return here.cohort(
         "measure",
         lanes,
@@ -54,7 +54,7 @@ def measure(here: BatchSize, rate: Tuned, targets: tuple[float, ...], fewest_ste
         cap_steps=cap,
         cap_seeds=cap_seeds if cap else 0,
         least_steps=max((int(r.curve.steps[-1]) for r in have.values() if r.status == "reached"), default=0),
-        noise=noise_settings(here, steps),
+        noise=noise_settings(here, expected),
     )
 
 
@@ -85,14 +85,14 @@ def retreated(here: BatchSize, rate: Tuned) -> Tuned:
 
 
 def _expected(
-    here: BatchSize, rate: Tuned, done: Sequence[Record], target: float, retreats: int, fewest_steps: float
+    here: BatchSize, rate: Tuned, done: Sequence[Record], target: float, retreats: int, smaller: Sequence[float]
 ) -> tuple[float, int, int]:
     """Steps that the repeats are expected to take, their cap, and on how many seeds it rests."""
     again = here.is_searched_again(target)
     steps = rate.steps if math.isfinite(rate.steps) else fewest_searched(here, target, again)
     tune = here.spec.learning_rate.tune
     if tune != "race":  # No lower rate follows where runs wander, and a grid's best rate rests on one run.
-        return steps, rule_cap(fewest_steps, here.max_steps) if tune == "rule" else 0, 0
+        return steps, rule_cap(smaller, here.max_steps) if tune == "rule" else 0, 0
     own = [own for record in done if (own := record.steps_to(target)) is not None]
     seeds = SEEDS_AGAIN if again else 1
     if len(own) > seeds:

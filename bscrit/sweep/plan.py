@@ -89,19 +89,17 @@ def _at_sizes(
     for batch_size, own in by_size.items():
         facts = with_engine(preflight, batch_size)
         here = BatchSize(spec, facts, batch_size, targets, own, given_up)
-        # The fewest of one run may be luck: of searches the second fewest counts.
-        fewest = sorted([*steps, math.inf, math.inf])[0 if spec.learning_rate.tune == "rule" else 1]
-        planned, settled = _at_size(here, best_rates, fewest)
+        planned, settled = _at_size(here, best_rates, steps)
         if settled is None:
             larger = [
                 replace(here, batch_size=size, records=r)
                 for size, r in by_size.items()
                 if size > batch_size and r
             ]
-            beyond = [_at_size(there, best_rates, fewest)[1] for there in larger]
+            beyond = [_at_size(there, best_rates, steps)[1] for there in larger]
             rates = [there.best_rate for there in beyond if there and there.best_rate]
             if rates:
-                planned, _ = _at_size(here, [*best_rates, *rates], fewest)
+                planned, _ = _at_size(here, [*best_rates, *rates], steps)
             return cohorts + planned, False
         cohorts += planned
         if cohorts and spec.learning_rate.tune == "rule":
@@ -118,25 +116,25 @@ def _at_sizes(
 
 
 def _at_size(
-    here: BatchSize, best_rates: Sequence[BestRate], fewest_steps: float
+    here: BatchSize, best_rates: Sequence[BestRate], steps: Sequence[float]
 ) -> tuple[list[Cohort], Settled | None]:
     """The cohorts of one batch size, and its settled rate, None while it is still searched.
 
     Args:
         best_rates: of other batch sizes.
-        fewest_steps: that smaller ones need to the hardest target.
+        steps: of smaller ones to the hardest target.
     """
     power = here.spec.optimizer.rate_power
     predicted = fit_law(best_rates, power).at(here.batch_size) if best_rates else None
     begun = here.begun()
-    rates = {target: _rate(here, target, predicted) for target in reversed(here.targets)}
+    rates = {target: _rate(here, target, predicted, steps) for target in reversed(here.targets)}
     if any(isinstance(rate, Infeasible) and rate.failed for rate in rates.values()):
         return begun, None  # Larger ones wait for its rate until what made it fail is mended.
-    settled = _settled(here, rates, predicted)
+    settled = _settled(here, rates, predicted, steps)
     for target, rate in rates.items():
         if isinstance(rate, Try):
             again = here.is_searched_again(target)
-            race = search(here, rate, _targets(here, target), fewest_steps, again)
+            race = search(here, rate, _targets(here, target), steps, again)
             return begun or [race], settled if again else None
     if begun:
         return begun, settled
@@ -150,7 +148,7 @@ def _at_size(
             if is_served(here, target, rate, pending):
                 continue
         pending += [] if here.measured(target) else [rate.lr]
-        if cohort := measure(here, rate, _targets(here, target), fewest_steps):
+        if cohort := measure(here, rate, _targets(here, target), steps):
             return [cohort], settled
     return [], settled
 
@@ -160,16 +158,21 @@ def _targets(here: BatchSize, target: float) -> tuple[float, ...]:
     return here.targets if target == here.hardest else (target,)
 
 
-def _rate(here: BatchSize, target: float, predicted: RateEstimate | None) -> Tuned | Try | Infeasible:
+def _rate(
+    here: BatchSize, target: float, predicted: RateEstimate | None, steps: Sequence[float]
+) -> Tuned | Try | Infeasible:
     """The rate for a target: the one that was measured last, else that of the search."""
     measured = here.measured(target)
     if measured:
         return Tuned(measured[-1].trial.lr, math.inf)
-    return best_rate(here, target, predicted, here.is_searched_again(target))
+    return best_rate(here, target, predicted, here.is_searched_again(target), steps)
 
 
 def _settled(
-    here: BatchSize, rates: Mapping[float, Tuned | Try | Infeasible], predicted: RateEstimate | None
+    here: BatchSize,
+    rates: Mapping[float, Tuned | Try | Infeasible],
+    predicted: RateEstimate | None,
+    steps: Sequence[float],
 ) -> Settled:
     """What other batch sizes learn: from the first search, whatever its measurement has shown by now."""
     by_examples = here.max_steps == here.spec.sweep.max_examples // here.batch_size
@@ -178,12 +181,12 @@ def _settled(
         for target, rate in rates.items()
         if by_examples and isinstance(rate, Infeasible) and rate.exhausted
     )
-    for rate in (best_rate(here, here.hardest, predicted, False), rates[here.hardest]):
+    for rate in (best_rate(here, here.hardest, predicted, False, steps), rates[here.hardest]):
         if isinstance(rate, Tuned):
             runs = [r.curve for r in here.measured(here.hardest) if r.status == "reached"]
-            steps = steps_to(runs, here.hardest, confirmed=False) if math.isinf(rate.steps) else None
+            mean = steps_to(runs, here.hardest, confirmed=False) if math.isinf(rate.steps) else None
             ln_rate = RateEstimate(math.log(rate.lr))
-            return Settled(BestRate(here.batch_size, ln_rate), steps or rate.steps, unreachable)
+            return Settled(BestRate(here.batch_size, ln_rate), mean or rate.steps, unreachable)
     return Settled(None, math.inf, unreachable)
 
 

@@ -32,16 +32,18 @@ from bscrit.sweep.tune import (
 )
 
 POWERS = {"linear": 1.0, "sqrt": 0.5}  # of the batch size, by the rule's name
+MORE = 1.1  # times the fewest steps of smaller batch sizes: what a larger one takes at most, when its rate is right
 AROUND_MEASURED = 1.25  # factor between the first rates where an easier target was measured
 
 
 def best_rate(
-    here: BatchSize, target: float, predicted: RateEstimate | None, again: bool
+    here: BatchSize, target: float, predicted: RateEstimate | None, again: bool, steps: Sequence[float]
 ) -> Tuned | Try | Infeasible:
     """The rate that the search settled for a target, or what is still to be tried.
 
     Args:
         predicted: by the law of the other batch sizes; None where none is known.
+        steps: of smaller batch sizes to the hardest target.
         again: of the repetition on several seeds.
     """
     settings = here.spec.learning_rate
@@ -52,7 +54,7 @@ def best_rate(
     if settings.tune == "grid":
         step = _grid(here, lanes, settings.rates)
     else:
-        step = _race(here, target, lanes, predicted, again)
+        step = _race(here, target, lanes, predicted, again, steps)
     if isinstance(step, Try):
         seeds = here.search_seeds(again)
         rates = tuple(lr for lr in step.rates if not any(here.is_given_up(lr, seed) for seed in seeds))
@@ -61,12 +63,12 @@ def best_rate(
 
 
 def search(
-    here: BatchSize, rates: Try, targets: tuple[float, ...], fewest_steps: float, again: bool
+    here: BatchSize, rates: Try, targets: tuple[float, ...], steps: Sequence[float], again: bool
 ) -> Cohort:
     """The next round of the search: every rate with every seed.
 
     Args:
-        fewest_steps: that smaller batch sizes need to the hardest target.
+        steps: of smaller batch sizes to the hardest target.
     """
     seeds = here.search_seeds(again)
     best = tuple(fewest_searched(here, target, again) for target in targets)
@@ -76,7 +78,7 @@ def search(
         "search",
         [(lr, seed) for lr in rates.rates for seed in seeds],
         targets,
-        cap_steps=0 if arrived else search_cap(fewest_steps, len(rounds), here.max_steps),
+        cap_steps=0 if arrived else search_cap(steps, len(rounds), here.max_steps),
         incumbents=best if arrived else (),
     )
 
@@ -111,7 +113,12 @@ def _mean(curves: Sequence[Curve]) -> Curve:
 
 
 def _race(
-    here: BatchSize, target: float, lanes: Sequence[Lane], predicted: RateEstimate | None, again: bool
+    here: BatchSize,
+    target: float,
+    lanes: Sequence[Lane],
+    predicted: RateEstimate | None,
+    again: bool,
+    steps: Sequence[float],
 ) -> Tuned | Try | Infeasible:
     measured = [r for r in here.records if r.role == "measure" and r.finished]
     if measured and all(lane.kind == "diverged" for lane in lanes):
@@ -123,8 +130,9 @@ def _race(
             return Try(untried)
     elif not lanes:
         return predicted_rates(predicted) if predicted else first_rates(here.spec.first_guess())
-    hardest = target == here.hardest
-    return tune(lanes, fine=hardest, predicted=predicted if hardest else None)
+    if target != here.hardest:
+        return tune(lanes, fine=False)
+    return tune(lanes, predicted=predicted, most=MORE * min(steps, default=0.0))
 
 
 def _grid(here: BatchSize, lanes: Sequence[Lane], rates: Sequence[float]) -> Tuned | Try | Infeasible:

@@ -27,14 +27,15 @@ Kind = Literal["met", "slow", "diverged", "exhausted"]
 SPACING = math.sqrt(2)
 CAUTION = 0.15  # see above
 LOWEST = 0.5  # ln(rate) below the fastest lane from which caution asks for no less: a flat bowl has no end
-TENT = 0.08  # ln(steps) by which both neighbours of a tent's top are slower
+TENT = 0.1  # ln(steps) by which both neighbours of a tent's top are slower
 STILL_FALLING = 0.6  # share of 1/lr at which steps still fall as if the cliff were far
-FINEST = math.log(1.05)  # a tent is cut no finer
+FINEST = math.log(1.07)  # a tent is cut no finer
+CLEAR = 0.04  # ln(steps) by which the highest rate is slower than the best one: less is a matter of the seed
 GIVE = 0.01  # ln(steps) that the law's pull may cost by the parabola's own account
 FAN = 4.0
 MAX_LANES = 24
 MOST_IN_VAIN = 12  # whole budgets that are spent before a target counts as out of reach
-NARROWEST, WIDEST = 1.25, 2.0  # factor between the first rates at a batch size
+NARROWEST, WIDEST = 1.1, 2.0  # factor between the first rates at a batch size
 SURE = 0.2  # error of a prediction, in ln(rate), below which two first rates, and one beyond the better, are cheaper
 
 
@@ -100,29 +101,108 @@ class Infeasible:
 
 
 def tune(
-    lanes: Iterable[Lane], *, fine: bool = True, predicted: RateEstimate | None = None
+    lanes: Iterable[Lane], *, fine: bool = True, predicted: RateEstimate | None = None, most: float = 0.0
 ) -> Tuned | Try | Infeasible:
     """Settle the rate from the lanes so far (at least one), or name the rates to try next.
 
     Args:
         fine: without it, rates that bracket the optimum are enough.
         predicted: by the rate law of the other batch sizes.
+        most: steps that the best rate should not exceed, as smaller batch sizes took them; 0 where that is not known.
     """
     ladder = sorted(lanes, key=lambda lane: lane.lr)
     met = [lane for lane in ladder if lane.kind == "met"]
     if not met:
         return _none_met(ladder)
-    fastest = min(met, key=lambda lane: lane.steps).lr
-    ladder = [replace(lane, steps=lane.steps * _caution(lane.lr, fastest)) for lane in ladder]
-    best = min(range(len(ladder)), key=lambda row: _rank(ladder[row]))
-    at_edge = best in (0, len(ladder) - 1)
-    wanted = _missing_neighbours(ladder, best) if fine or at_edge else []
+    fastest = min(met, key=lambda lane: lane.steps)
+    ladder = [replace(lane, steps=lane.steps * _caution(lane.lr, fastest.lr)) for lane in ladder]
+    best = min(range(len(ladder)), key=lambda row: (ladder[row].kind != "met", ladder[row].steps))
+    sure = predicted is not None and predicted.error < SURE and fastest.steps <= most
+    held = sure and len(ladder) > 1 and predicted.ln_rate > math.log(ladder[0].lr)
+    wanted = _missing_neighbours(ladder, best, fine, held)
     if wanted and len(ladder) + len(wanted) <= MAX_LANES:
         return Try(_rounded(wanted))
     tuned = _interpolate(ladder, best)
     alone = RateEstimate(math.log(tuned.lr))
-    tuned = replace(tuned, steps=tuned.steps / _caution(tuned.lr, fastest), alone=alone)
+    tuned = replace(tuned, steps=tuned.steps / _caution(tuned.lr, fastest.lr), alone=alone)
     return _pulled(tuned, alone.combined(predicted)) if predicted and tuned.curvature else tuned
+
+
+def _caution(lr: float, fastest: float) -> float:
+    """By how much more steps count at a rate than at that of the fastest lane."""
+    return math.exp(CAUTION * max(math.log(lr / fastest), -LOWEST))
+
+
+def _missing_neighbours(ladder: Sequence[Lane], best: int, fine: bool, held: bool) -> list[float]:
+    """Rates that are still to be tried about the best lane.
+
+    Args:
+        held: whether the law knows that no lower rate is better than the lowest.
+    """
+    lane, top = ladder[best], len(ladder) - 1
+    edges = [lane.lr / _gap(ladder)] if best == 0 and not held else []
+    edges += [lane.lr * _gap(ladder)] if best == top else []
+    if edges or not fine:
+        return edges
+    near = {side: ladder[best + side] for side in (-1, 1) if 0 <= best + side <= top}
+    wide = [other.lr for other in near.values() if _distance(lane, other) > math.log(SPACING) + 0.02]
+    if not wide and math.isfinite(lane.steps):
+        slower = {side: math.log(other.steps / lane.steps) for side, other in near.items()}
+        # steps ~ 1/lr up to the cliff: while they still fall like that, the optimum lies above
+        falling = best == 0 or slower[-1] > STILL_FALLING * _distance(lane, near[-1])
+        side = near[1 if falling else -1]
+        if min(slower.values()) > TENT and _distance(lane, side) > FINEST:
+            wide = [side.lr]
+        elif math.log(ladder[top].steps / lane.steps) < CLEAR:
+            return [ladder[top].lr * SPACING]
+    return [math.sqrt(lane.lr * other) for other in wide]
+
+
+def _distance(one: Lane, other: Lane) -> float:
+    return abs(math.log(one.lr / other.lr))
+
+
+def _gap(ladder: Sequence[Lane]) -> float:
+    """How far beyond an edge to go: as far as the rates stand apart already."""
+    return max([b.lr / a.lr for a, b in pairwise(ladder)] or [FAN])
+
+
+def _none_met(ladder: Sequence[Lane]) -> Try | Infeasible:
+    in_vain = sum(lane.kind == "exhausted" for lane in ladder)
+    if len(ladder) >= MAX_LANES or in_vain >= MOST_IN_VAIN:
+        return Infeasible(f"no rate of {len(ladder)} from {ladder[0].lr:.3g} to {ladder[-1].lr:.3g} arrives")
+    if all(lane.kind == "diverged" for lane in ladder):
+        step = max(_gap(ladder), SPACING)
+        few = min(3, MAX_LANES - len(ladder))
+        return Try(_rounded(ladder[0].lr / step**power for power in range(1, few + 1)))
+    best = min(range(len(ladder)), key=lambda row: ladder[row].loss)
+    lane = ladder[best]
+    # One that met a cap goes on: the cap rises by the round.
+    if wanted := _missing_neighbours(ladder, best, True, False) or [lane.lr] * (lane.kind == "slow"):
+        return Try(_rounded(wanted))
+    reason = f"the best rate, {lane.lr:.3g}, does not arrive within the budget"
+    return Infeasible(reason, exhausted=lane.kind == "exhausted")
+
+
+def _interpolate(ladder: Sequence[Lane], best: int) -> Tuned:
+    """The vertex of a parabola through the best lane and its neighbours, within half of the way to them."""
+    lane = ladder[best]
+    near = ladder[max(best - 1, 0) : best + 2]
+    as_tried = Tuned(_round(lane.lr), lane.steps)
+    if len(near) < 3 or not math.isfinite(near[0].steps):
+        return as_tried
+    x = np.log([other.lr for other in near]) - math.log(lane.lr)
+    y = np.log([other.steps for other in near])
+    if not math.isfinite(y[2]):
+        # beside a cliff: as fast half a step lower, and other seeds stay on the safe side
+        shift = x[0] / 2 if y[0] - y[1] < TENT else 0.0
+        return replace(as_tried, lr=_round(lane.lr * math.exp(shift)))
+    curvature, slope, _ = np.polyfit(x, y, 2)
+    if curvature <= 0:
+        return as_tried
+    shift = float(np.clip(-slope / (2 * curvature), x[0] / 2, x[2] / 2))
+    steps = math.exp(max(y[1] + slope * shift + curvature * shift**2, y.min() - TENT))
+    return Tuned(_round(lane.lr * math.exp(shift)), steps, curvature=2 * float(curvature))
 
 
 def _pulled(tuned: Tuned, wanted: RateEstimate) -> Tuned:
@@ -130,11 +210,6 @@ def _pulled(tuned: Tuned, wanted: RateEstimate) -> Tuned:
     most = math.sqrt(2 * GIVE / tuned.curvature)
     shift = wanted.ln_rate - math.log(tuned.lr)
     return replace(tuned, lr=_round(tuned.lr * math.exp(min(max(shift, -most), most))))
-
-
-def _caution(lr: float, fastest: float) -> float:
-    """By how much more steps count at a rate than at that of the fastest lane."""
-    return math.exp(CAUTION * max(math.log(lr / fastest), -LOWEST))
 
 
 def first_rates(guess: float) -> Try:
@@ -157,76 +232,6 @@ def predicted_rates(predicted: RateEstimate) -> Try:
         return rates_around(predicted.rate, spacing)
     half = math.sqrt(spacing)
     return Try(_rounded((predicted.rate / half, predicted.rate * half)))
-
-
-def _rank(lane: Lane) -> tuple[bool, float]:
-    return lane.kind != "met", lane.steps
-
-
-def _missing_neighbours(ladder: Sequence[Lane], best: int) -> list[float]:
-    rate = ladder[best].lr
-    if best == 0 or best == len(ladder) - 1:
-        edges = [rate / _gap(ladder)] if best == 0 else []
-        return edges + ([rate * _gap(ladder)] if best == len(ladder) - 1 else [])
-    below, above = ladder[best - 1], ladder[best + 1]
-    wide = [other.lr for other in (below, above) if _distance(ladder[best], other) > math.log(SPACING) + 0.02]
-    if not wide and math.isfinite(ladder[best].steps):
-        fall, rise = (math.log(other.steps / ladder[best].steps) for other in (below, above))
-        # steps ~ 1/lr up to the cliff: while they still fall like that, the optimum lies above
-        falling = fall > STILL_FALLING * _distance(ladder[best], below)
-        side = above if falling else below
-        if min(fall, rise) > TENT and _distance(ladder[best], side) > FINEST:
-            wide = [side.lr]
-    return [math.sqrt(rate * other) for other in wide]
-
-
-def _distance(one: Lane, other: Lane) -> float:
-    return abs(math.log(one.lr / other.lr))
-
-
-def _gap(ladder: Sequence[Lane]) -> float:
-    """How far beyond an edge to go: as far as the rates stand apart already."""
-    return max([b.lr / a.lr for a, b in pairwise(ladder)] or [FAN])
-
-
-def _none_met(ladder: Sequence[Lane]) -> Try | Infeasible:
-    alive = [lane for lane in ladder if lane.kind != "diverged"]
-    in_vain = sum(lane.kind == "exhausted" for lane in ladder)
-    if len(ladder) >= MAX_LANES or in_vain >= MOST_IN_VAIN:
-        return Infeasible(f"no rate of {len(ladder)} from {ladder[0].lr:.3g} to {ladder[-1].lr:.3g} arrives")
-    if not alive:
-        step = max(_gap(ladder), SPACING)
-        few = min(3, MAX_LANES - len(ladder))
-        return Try(_rounded(ladder[0].lr / step**power for power in range(1, few + 1)))
-    best = min(range(len(ladder)), key=lambda row: ladder[row].loss)
-    wanted = _missing_neighbours(ladder, best)
-    if not wanted and ladder[best].kind == "slow":  # it met a cap, which rises by the round
-        wanted = [ladder[best].lr]
-    if wanted:
-        return Try(_rounded(wanted))
-    reason = f"the best rate, {ladder[best].lr:.3g}, does not arrive within the budget"
-    return Infeasible(reason, exhausted=ladder[best].kind == "exhausted")
-
-
-def _interpolate(ladder: Sequence[Lane], best: int) -> Tuned:
-    """The vertex of a parabola through the best lane and its neighbours, within half of the way to them."""
-    lane = ladder[best]
-    near = ladder[max(best - 1, 0) : best + 2]
-    found = Tuned(_round(lane.lr), lane.steps)
-    if len(near) < 3 or not math.isfinite(near[0].steps):
-        return found
-    x = np.log([other.lr for other in near]) - math.log(lane.lr)
-    y = np.log([other.steps for other in near])
-    if not math.isfinite(y[2]):
-        # beside a cliff: as fast half a step lower, and other seeds stay on the safe side
-        shift = x[0] / 2 if y[0] - y[1] < TENT else 0.0
-        return replace(found, lr=_round(lane.lr * math.exp(shift)))
-    curvature, slope, _ = np.polyfit(x, y, 2)
-    if curvature <= 0:
-        return found
-    shift = float(np.clip(-slope / (2 * curvature), x[0] / 2, x[2] / 2))
-    steps = math.exp(max(y[1] + slope * shift + curvature * shift**2, y.min() - TENT))
-    return replace(found, lr=_round(lane.lr * math.exp(shift)), steps=steps, curvature=2 * float(curvature))
 
 
 def _rounded(rates: Iterable[float]) -> tuple[float, ...]:

@@ -194,3 +194,43 @@ def test_noise_does_not_keep_a_search_from_ending():
         assert len(lanes) <= MAX_LANES
         met = [lane.lr for lane in lanes if lane.kind == "met"]
         assert min(met) <= found.lr <= max(met)
+
+
+def test_a_best_rate_that_is_hardly_better_than_the_highest_one_is_a_matter_of_the_seed():
+    """Steps fall smoothly toward 2.0, with one lane that was lucky on the way."""
+    rates = [0.25, 0.35, 0.5]
+    flat = [Lane(lr, "met", steps, 0.1) for lr, steps in zip(rates, (43.0, 39.0, 40.2), strict=True)]
+    step = tune(flat)
+    assert isinstance(step, Try)
+    assert min(step.rates) > 0.5
+    clearly = [*flat[:2], Lane(0.5, "met", 44.0, 0.1)]
+    assert isinstance(tune(clearly), Tuned)
+
+
+@pytest.mark.parametrize(
+    ("predicted", "most", "settled"),
+    [
+        (RateEstimate(math.log(1.05), 0.1), 32.0, True),
+        (RateEstimate(math.log(1.05), 0.1), 28.0, False),  # slower than a smaller batch size
+        (RateEstimate(math.log(0.8), 0.1), 32.0, False),
+        (RateEstimate(math.log(1.05), 0.3), 32.0, False),
+        (None, 32.0, False),
+    ],
+)
+def test_no_lower_rate_is_tried_where_the_law_and_smaller_batch_sizes_know_better(predicted, most, settled):
+    lanes = [Lane(1.0, "met", 30.0, 0.1), Lane(1.05, "slow", 34.0, 0.2)]
+    step = tune(lanes, predicted=predicted, most=most)
+    assert isinstance(step, Tuned) == settled
+    if not settled:
+        assert max(step.rates) < 1.0
+
+
+def test_where_no_rate_arrives_before_a_cap_the_best_one_is_tried_again_and_no_lower_one():
+    """The cap rises from round to round."""
+    lanes = [Lane(lr, "slow", math.inf, loss) for lr, loss in ((0.1, 0.5), (0.14, 0.4), (0.2, 0.6))]
+    assert tune(lanes) == Try((0.14,))
+
+
+def test_a_best_rate_that_spent_its_budget_lacked_the_budget():
+    spent = [Lane(lr, "exhausted", math.inf, loss) for lr, loss in ((0.1, 0.5), (0.14, 0.4), (0.2, 0.6))]
+    assert tune(spent) == Infeasible("the best rate, 0.14, does not arrive within the budget", exhausted=True)
