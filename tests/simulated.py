@@ -47,13 +47,33 @@ def make_spec(optimizer: dict | None = None, learning_rate: dict | None = None, 
 class Quadratic:
     """A noisy quadratic; the default is the fixture with B_crit 59.295 at target 0.1.
 
-    At rates above `brittle`, seeds 1, 6, 11, ... are lost after five steps.
+    Attributes:
+        brittle: at rates above it, seeds 1, 6, 11, ... are lost after five steps.
+        luck: standard deviation of ln(loss) before training, from seed to seed; its mean stays as it is.
+        tails: degrees of freedom of Student's t, of which gradients are then drawn; 0 for normal ones.
+        turn: (d, d) rotation between the parameters and the axes of the quadratic.
+        adam: whether updates are Adam's instead of SGD's.
     """
 
     h: np.ndarray = field(default_factory=lambda: 1 / np.arange(1, 101))
     c: np.ndarray = field(default_factory=lambda: 1 / np.arange(1, 101))
     momentum: float = 0.0
     brittle: float = np.inf
+    luck: float = 0.0
+    tails: float = 0.0
+    turn: np.ndarray | None = None
+    adam: bool = False
+
+    def start(self, seeds: Sequence[int], size: int) -> np.ndarray:
+        """Parameters before training, in the axes of the quadratic, shape (lanes, d)."""
+        draws = np.array([np.random.default_rng([seed, size, 1]).standard_normal() for seed in seeds])
+        return np.exp((self.luck * draws - self.luck**2 / 2) / 2)[:, None] * np.ones(len(self.h))
+
+    def draw(self, stream: np.random.Generator) -> np.ndarray:
+        """Noise of unit variance, shape (d,)."""
+        if not self.tails:
+            return stream.standard_normal(len(self.h))
+        return stream.standard_t(self.tails, len(self.h)) * np.sqrt(1 - 2 / self.tails)
 
 
 def train(problem: Quadratic, cohort: Cohort, until: int | None = None) -> list[Record]:
@@ -62,8 +82,8 @@ def train(problem: Quadratic, cohort: Cohort, until: int | None = None) -> list[
     lrs = np.array([trial.lr for trial in cohort.trials])[:, None]
     seeds = [trial.seed for trial in cohort.trials]
     streams = {seed: np.random.default_rng([seed, size]) for seed in seeds}
-    theta = np.ones((len(lrs), len(problem.h)))
-    velocity = np.zeros_like(theta)
+    theta = problem.start(seeds, size)
+    velocity, squares = np.zeros_like(theta), np.zeros_like(theta)
     endings: list[Ending | None] = [None] * len(lrs)
     rows: list[list[tuple[float, float]]] = [[] for _ in lrs]
     step = upcoming = 0
@@ -78,12 +98,19 @@ def train(problem: Quadratic, cohort: Cohort, until: int | None = None) -> list[
             upcoming = evaluation_after(step)
         if all(endings) or step == until:
             break
-        noise = {seed: stream.standard_normal(len(problem.h)) for seed, stream in streams.items()}
+        noise = {seed: problem.draw(stream) for seed, stream in streams.items()}
         xi = np.stack([noise[seed] for seed in seeds]) * np.sqrt(problem.c / size)
         with np.errstate(over="ignore", invalid="ignore"):
-            velocity = problem.momentum * velocity + problem.h * theta + xi
-            theta = theta - lrs * velocity
-        step += 1
+            gradient = problem.h * theta + xi
+            step += 1
+            if problem.adam:
+                own = gradient if problem.turn is None else gradient @ problem.turn
+                velocity, squares = 0.9 * velocity + 0.1 * own, 0.999 * squares + 0.001 * own**2
+                update = velocity / (1 - 0.9**step) / (np.sqrt(squares / (1 - 0.999**step)) + 1e-8)
+                theta = theta - lrs * (update if problem.turn is None else update @ problem.turn.T)
+            else:
+                velocity = problem.momentum * velocity + gradient
+                theta = theta - lrs * velocity
         if step == 5:
             theta[(lrs[:, 0] > problem.brittle) & (np.array(seeds) % 5 == 1)] = np.nan
     return [

@@ -42,8 +42,8 @@ def sweep(path: Path, out: Path | None, overrides: Sequence[str], dry_run: bool)
     print(swept)
     for point in swept.missing:
         print(point, file=sys.stderr)
-    if swept.missing and not swept.given_up:
-        print("  hint: raise sweep.max_examples, or choose easier targets", file=sys.stderr)
+    for remedy in () if swept.given_up else dict.fromkeys(point.remedy for point in swept.missing):
+        print(f"  hint: {remedy}", file=sys.stderr)
     if swept.given_up:
         print("  hint: mend what failed; the same command tries it again", file=sys.stderr)
     if swept.missing or swept.given_up:

@@ -24,7 +24,9 @@ from bscrit.sweep.tune import Tuned
 SHARED = 0.04  # ln(steps) that an easier target may lose by runs that were made for a harder one
 
 
-def measure(here: BatchSize, rate: Tuned, targets: tuple[float, ...], steps: Sequence[float]) -> Cohort | None:
+def measure(
+    here: BatchSize, rate: Tuned, targets: tuple[float, ...], steps: Sequence[float]
+) -> Cohort | None:
     """Fresh seeds at the tuned rate, or at a lower one where a seed was lost; None where nothing is missing.
 
     Args:
@@ -85,7 +87,12 @@ def retreated(here: BatchSize, rate: Tuned) -> Tuned:
 
 
 def _expected(
-    here: BatchSize, rate: Tuned, done: Sequence[Record], target: float, retreats: int, smaller: Sequence[float]
+    here: BatchSize,
+    rate: Tuned,
+    done: Sequence[Record],
+    target: float,
+    retreats: int,
+    smaller: Sequence[float],
 ) -> tuple[float, int, int]:
     """Steps that the repeats are expected to take, their cap, and on how many seeds it rests."""
     again = here.is_searched_again(target)

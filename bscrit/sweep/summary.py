@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf, isfinite
 
 from bscrit.fit.points import measured_points
@@ -27,6 +27,12 @@ CONVENTION = (
 MOSTLY = 0.5  # share of a run's updates above which it is noted that they were clipped
 DEAR = 0.5
 CHEAPER = '; [sweep] validation_examples makes it cheaper, and metric = "train_loss" free'
+ENDS: dict[Status, str] = {
+    "exhausted": "spent the budget",
+    "stopped": "met a cap",
+    "diverged": "diverged",
+    "failed": "failed",
+}
 STATUSES: tuple[Status, ...] = ("reached", "stopped", "exhausted", "diverged", "failed", "running")
 
 
@@ -110,18 +116,26 @@ def cost(spec: Spec, records: Sequence[Record]) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Missing:
-    """A target that no measured run reached, the batch sizes where, and the best metric seen there."""
+    """A target that no measured run reached, the batch sizes where, and the best metric seen there.
+
+    Attributes:
+        ended: how runs ended that did not reach it, and how many, the most frequent ending first.
+        remedy: against that.
+    """
 
     target: float
     batch_sizes: tuple[int, ...]
     best: float
     goal: Goal = LOSS
+    ended: Mapping[Status, int] = field(default_factory=dict)
+    remedy: str = ""
 
     def __str__(self) -> str:
         sizes = ", ".join(map(str, self.batch_sizes))
         goal = self.goal
         seen = f": the {goal.best} {goal.metric} seen is {self.best:.4g}" if isfinite(self.best) else ""
-        return f"missing: no run reached {self.target:g} at batch size {sizes}{seen}"
+        ends = ", ".join(f"{counted(number, 'run')} {ENDS[status]}" for status, number in self.ended.items())
+        return f"missing: no run reached {self.target:g} at batch size {sizes}{seen}{f'; {ends}' if ends else ''}"
 
 
 def missing(results: Results) -> list[Missing]:
@@ -129,16 +143,32 @@ def missing(results: Results) -> list[Missing]:
     points, tried = [], batch_sizes(results)
     spec = _spec(results)
     for target in spec.sweep.targets:
-        sizes, lowest = [], inf
+        sizes, lowest, ended = [], inf, Counter[Status]()
         for size in tried:
             records = [record for record in results.asked_for if record.trial.batch_size == size]
-            if point_of([record for record in records if record.role == "measure"], target) is None:
+            measured = [record for record in records if record.role == "measure"]
+            if point_of(measured, target) is None:
                 sizes.append(size)
                 losses = [record.curve.finite().loss for record in records]
                 lowest = min([lowest, *(float(loss.min()) for loss in losses if len(loss))])
+                ended += Counter(record.status for record in measured or records if record.status in ENDS)
         if sizes:
-            points.append(Missing(target, tuple(sizes), spec.goal.falls(lowest), spec.goal))
+            ends = dict(ended.most_common())
+            remedy = _remedy(spec, sizes, ends)
+            points.append(Missing(target, tuple(sizes), spec.goal.falls(lowest), spec.goal, ends, remedy))
     return points
+
+
+def _remedy(spec: Spec, sizes: Sequence[int], ended: Mapping[Status, int]) -> str:
+    """Against the ending that a change of the spec mends."""
+    if "exhausted" in ended:
+        by_steps = spec.max_steps_at(sizes[-1]) < spec.sweep.max_examples // sizes[-1]
+        return f"raise sweep.{'max_steps' if by_steps else 'max_examples'}, or choose easier targets"
+    if spec.learning_rate.tune == "rule" and ended:
+        return "the rule's rate does not suit these batch sizes: leave them out, or use --set learning_rate.tune=race"
+    if spec.learning_rate.tune == "grid" and "diverged" in ended:
+        return "add lower rates to learning_rate.rates"
+    return "choose easier targets"
 
 
 def _spec(results: Results) -> Spec:

@@ -114,11 +114,13 @@ def tune(
     met = [lane for lane in ladder if lane.kind == "met"]
     if not met:
         return _none_met(ladder)
-    fastest = min(met, key=lambda lane: lane.steps)
+    fastest = min(met, key=lambda lane: (lane.steps, -lane.lr))
     ladder = [replace(lane, steps=lane.steps * _caution(lane.lr, fastest.lr)) for lane in ladder]
-    best = min(range(len(ladder)), key=lambda row: (ladder[row].kind != "met", ladder[row].steps))
-    sure = predicted is not None and predicted.error < SURE and fastest.steps <= most
-    held = sure and len(ladder) > 1 and predicted.ln_rate > math.log(ladder[0].lr)
+    best = min(
+        range(len(ladder)), key=lambda row: (ladder[row].kind != "met", ladder[row].steps, -ladder[row].lr)
+    )
+    held = predicted is not None and predicted.error < SURE and predicted.rate > ladder[0].lr
+    held = held and len(ladder) > 1 and fastest.steps <= most
     wanted = _missing_neighbours(ladder, best, fine, held)
     if wanted and len(ladder) + len(wanted) <= MAX_LANES:
         return Try(_rounded(wanted))
@@ -163,8 +165,11 @@ def _distance(one: Lane, other: Lane) -> float:
 
 
 def _gap(ladder: Sequence[Lane]) -> float:
-    """How far beyond an edge to go: as far as the rates stand apart already."""
-    return max([b.lr / a.lr for a, b in pairwise(ladder)] or [FAN])
+    """How far beyond an edge to go: as far as the rates stand apart already, and farther the more were tried."""
+    if len(ladder) < 2:
+        return FAN
+    far = min(math.sqrt(ladder[-1].lr / ladder[0].lr), FAN)
+    return max(far, *(b.lr / a.lr for a, b in pairwise(ladder)))
 
 
 def _none_met(ladder: Sequence[Lane]) -> Try | Infeasible:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from planned import GRID, RULE
 from simulated import FACTS, Quadratic, make_spec, sweep
 
 from bscrit.fit.source import fit
@@ -119,6 +120,26 @@ def test_a_missing_point_tells_the_lowest_loss_seen(records):
     assert point.target == 1e-9
     assert point.best <= lowest
     assert "batch size 4, 64" in str(point)
+
+
+@pytest.mark.parametrize(
+    ("status", "keys", "ends", "remedy"),
+    [
+        ("exhausted", {}, "spent the budget", "raise sweep.max_steps, or choose easier targets"),
+        ("exhausted", {"max_examples": 6400}, "spent the budget", "raise sweep.max_examples"),
+        ("stopped", {}, "met a cap", "choose easier targets"),
+        ("stopped", {"learning_rate": RULE}, "met a cap", "--set learning_rate.tune=race"),
+        ("diverged", {"learning_rate": GRID}, "diverged", "add lower rates"),
+    ],
+)
+def test_a_missing_point_names_what_ended_its_runs_and_the_remedy_against_that(
+    records, status, keys, ends, remedy
+):
+    spec = make_spec(**{"batch_sizes": [64], "targets": [1e-9], "seeds": 2, "max_steps": 2000, **keys})
+    runs = [replace(r, status=status) for r in records if (r.role, r.trial.batch_size) == ("measure", 64)]
+    (point,) = missing(of(runs, spec))
+    assert str(point).endswith(f"; {len(runs)} runs {ends}")
+    assert remedy in point.remedy
 
 
 def test_no_records_at_all():

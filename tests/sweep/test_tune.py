@@ -197,9 +197,9 @@ def test_noise_does_not_keep_a_search_from_ending():
 
 
 def test_a_best_rate_that_is_hardly_better_than_the_highest_one_is_a_matter_of_the_seed():
-    """Steps fall smoothly toward 2.0, with one lane that was lucky on the way."""
+    """Steps fall smoothly toward 2.0, by less than caution makes of it."""
     rates = [0.25, 0.35, 0.5]
-    flat = [Lane(lr, "met", steps, 0.1) for lr, steps in zip(rates, (43.0, 39.0, 40.2), strict=True)]
+    flat = [Lane(lr, "met", steps, 0.1) for lr, steps in zip(rates, (43.0, 39.0, 38.0), strict=True)]
     step = tune(flat)
     assert isinstance(step, Try)
     assert min(step.rates) > 0.5
