@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from planned import D, GRID, PROBLEM, RULE, SIZES, spec
+from planned import GRID, PROBLEM, RULE, SIZES, D, spec
 from simulated import FACTS, Quadratic, disturbed, sweep, train
 
 from bscrit.crossing import steps_to
