@@ -12,6 +12,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from bscrit.files import whole_json
 
+NEAR = 4  # at most so many times a batch size that was looked at, its engine serves
+
 
 @dataclass(frozen=True)
 class Preflight:
@@ -51,6 +53,12 @@ class Preflight:
     versions: Mapping[str, str] = field(default_factory=dict)
     request: Mapping[str, Any] = field(default_factory=dict)
     stamps: Mapping[str, list[int]] = field(default_factory=dict)
+
+    def engine_at(self, batch_size: int) -> str:
+        """The engine that was chosen at this batch size, or at the nearest one within a factor of NEAR; else "loop"."""
+        near = [size for size in self.engines if 1 / NEAR <= size / batch_size <= NEAR]
+        nearest = min(near, key=lambda size: (abs(math.log(size / batch_size)), size), default=None)
+        return "loop" if nearest is None else self.engines[nearest]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for strict JSON; a loss that is not finite is written as text."""

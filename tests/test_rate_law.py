@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bscrit.rate_law import ONE_SEARCH, BestRate, RateEstimate, fit_law
-from bscrit.sweep.tune import predicted_rates
+from bscrit.sweep.rates import predicted_rates
 
 
 def points(sizes, power, b, lr_max=0.9):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from bscrit.noise_settings import NoiseSettings
 from bscrit.order import Cohort, Order, Role
 from bscrit.preflight import Preflight
+from bscrit.rate_law import RateEstimate
 from bscrit.record import Record
 from bscrit.trial import Trial
 
@@ -26,10 +27,11 @@ class BatchSize:
     """The part that search and measurement at one batch size share.
 
     Attributes:
-        preflight: with an engine for this batch size.
         targets: those that smaller batch sizes reached, the hardest last.
         records: of this batch size alone.
         given_up: names of trials that failed too often to be tried again now.
+        predicted: the rate by the law of other batch sizes, for the hardest target.
+        smaller_steps: that smaller batch sizes took to the hardest target.
     """
 
     spec: Spec
@@ -38,6 +40,8 @@ class BatchSize:
     targets: tuple[float, ...]
     records: Sequence[Record]
     given_up: Collection[str] = ()
+    predicted: RateEstimate | None = None
+    smaller_steps: Sequence[float] = ()
 
     @property
     def hardest(self) -> float:
@@ -141,7 +145,7 @@ class BatchSize:
             least_steps=least_steps,
             incumbents=incumbents,
             noise=noise,
-            engine=self.preflight.engines.get(self.batch_size, "loop") if len(lanes) > 1 else "loop",
+            engine=self.preflight.engine_at(self.batch_size) if len(lanes) > 1 else "loop",
             execution=compute.execution,
             micro_batch=compute.micro_batch or 0,
             device=self.preflight.device,

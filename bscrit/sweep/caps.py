@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from bscrit.sweep.rates import round_rate
+
 PATIENCE = 1.6  # times the steps of smaller batch sizes: a larger one never needs more
 CAP = 1.7  # times the steps of the search: a repeat beyond it wanders at the edge of stability
 RAISE = 4.0  # factor by which a cap rises after a round in which no run arrived, and of the cap of a rule
@@ -37,8 +39,8 @@ def rule_cap(smaller: Sequence[float], max_steps: int) -> int:
 
 
 def lowered(lr: float) -> float:
-    """The rate of the next retreat, in three digits."""
-    return float(f"{lr / RETREAT:.3g}")
+    """The rate of the next retreat."""
+    return round_rate(lr / RETREAT)
 
 
 def _before(max_steps: int, steps: float) -> int:

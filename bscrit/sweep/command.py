@@ -16,8 +16,9 @@ from bscrit.results import Results, is_results, read_records
 from bscrit.spec import Spec, read_spec
 from bscrit.sweep.auto import MOST
 from bscrit.sweep.executors import executor_of
+from bscrit.sweep.largest_cost import largest_cost
 from bscrit.sweep.noise_settings import measured_otherwise
-from bscrit.sweep.plan import largest_cost, plan
+from bscrit.sweep.plan import plan
 from bscrit.sweep.preflight import inspect
 from bscrit.sweep.run import check_torch, default_folder, run
 from bscrit.sweep.summary import evaluation, not_reused

@@ -18,20 +18,14 @@ from bscrit.record import Record
 from bscrit.sweep.batch_size import SEEDS_AGAIN, BatchSize
 from bscrit.sweep.caps import MAX_RETREATS, lowered, repeat_cap, rule_cap
 from bscrit.sweep.noise_settings import noise_settings
+from bscrit.sweep.rates import Tuned, round_rate
 from bscrit.sweep.search import fewest_searched
-from bscrit.sweep.tune import Tuned
 
 SHARED = 0.04  # ln(steps) that an easier target may lose by runs that were made for a harder one
 
 
-def measure(
-    here: BatchSize, rate: Tuned, targets: tuple[float, ...], steps: Sequence[float]
-) -> Cohort | None:
-    """Fresh seeds at the tuned rate, or at a lower one where a seed was lost; None where nothing is missing.
-
-    Args:
-        steps: of smaller batch sizes to the hardest target.
-    """
+def measure(here: BatchSize, rate: Tuned, targets: tuple[float, ...]) -> Cohort | None:
+    """Fresh seeds at the tuned rate, or at a lower one where a seed was lost; None where nothing is missing."""
     lr, target = rate.lr, targets[-1]
     done = here.measured(target)
     retreats = max(len({record.trial.lr for record in done}) - 1, 0)
@@ -48,7 +42,7 @@ def measure(
     lanes = [(lr, seed) for seed in seeds if seed not in have and not here.is_given_up(lr, seed)]
     if not lanes:
         return None
-    expected, cap, cap_seeds = _expected(here, rate, done, target, retreats, steps)
+    expected, cap, cap_seeds = _expected(here, rate, done, target, retreats)
     return here.cohort(
         "measure",
         lanes,
@@ -83,23 +77,18 @@ def retreated(here: BatchSize, rate: Tuned) -> Tuned:
     if not runs or any(r.status != "reached" for r in runs if r.trial.lr == runs[-1].trial.lr):
         return rate
     factor = min(runs[-1].trial.lr / runs[0].trial.lr, 1.0)
-    return replace(rate, lr=float(f"{factor * rate.lr:.3g}"), steps=rate.steps / factor)
+    return replace(rate, lr=round_rate(factor * rate.lr), steps=rate.steps / factor)
 
 
 def _expected(
-    here: BatchSize,
-    rate: Tuned,
-    done: Sequence[Record],
-    target: float,
-    retreats: int,
-    smaller: Sequence[float],
+    here: BatchSize, rate: Tuned, done: Sequence[Record], target: float, retreats: int
 ) -> tuple[float, int, int]:
     """Steps that the repeats are expected to take, their cap, and on how many seeds it rests."""
     again = here.is_searched_again(target)
     steps = rate.steps if math.isfinite(rate.steps) else fewest_searched(here, target, again)
     tune = here.spec.learning_rate.tune
     if tune != "race":  # No lower rate follows where runs wander, and a grid's best rate rests on one run.
-        return steps, rule_cap(smaller, here.max_steps) if tune == "rule" else 0, 0
+        return steps, rule_cap(here.smaller_steps, here.max_steps) if tune == "rule" else 0, 0
     own = [own for record in done if (own := record.steps_to(target)) is not None]
     seeds = SEEDS_AGAIN if again else 1
     if len(own) > seeds:

@@ -15,11 +15,10 @@ import numpy as np
 from bscrit.crossing import forecast, steps_to
 from bscrit.curve import Curve
 from bscrit.order import Cohort
-from bscrit.rate_law import RateEstimate
 from bscrit.record import Record
 from bscrit.sweep.batch_size import BatchSize
 from bscrit.sweep.caps import search_cap
-from bscrit.sweep.tune import (
+from bscrit.sweep.rates import (
     WIDEST,
     Infeasible,
     Lane,
@@ -28,33 +27,24 @@ from bscrit.sweep.tune import (
     first_rates,
     predicted_rates,
     rates_around,
-    tune,
 )
+from bscrit.sweep.tune import tune
 
 POWERS = {"linear": 1.0, "sqrt": 0.5}  # of the batch size, by the rule's name
 MORE = 1.1  # times the fewest steps of smaller batch sizes: what a larger one takes at most, when its rate is right
 AROUND_MEASURED = 1.25  # factor between the first rates where an easier target was measured
 
 
-def best_rate(
-    here: BatchSize, target: float, predicted: RateEstimate | None, again: bool, steps: Sequence[float]
-) -> Tuned | Try | Infeasible:
-    """The rate that the search settled for a target, or what is still to be tried.
-
-    Args:
-        predicted: by the law of the other batch sizes; None where none is known.
-        steps: of smaller batch sizes to the hardest target.
-        again: of the repetition on several seeds.
-    """
+def best_rate(here: BatchSize, target: float, again: bool) -> Tuned | Try | Infeasible:
+    """The rate that the search, or its repetition, settled for a target, or what is still to be tried."""
     settings = here.spec.learning_rate
     if settings.tune == "rule":
         ratio = here.batch_size / settings.base_batch_size
         return Tuned(settings.base * ratio ** POWERS[settings.scaling], math.inf)
     lanes = lanes_of(here, target, again)
-    if settings.tune == "grid":
-        step = _grid(here, lanes, settings.rates)
-    else:
-        step = _race(here, target, lanes, predicted, again, steps)
+    step = (
+        _grid(here, lanes, settings.rates) if settings.tune == "grid" else _race(here, target, lanes, again)
+    )
     if isinstance(step, Try):
         seeds = here.search_seeds(again)
         rates = tuple(lr for lr in step.rates if not any(here.is_given_up(lr, seed) for seed in seeds))
@@ -62,14 +52,8 @@ def best_rate(
     return step
 
 
-def search(
-    here: BatchSize, rates: Try, targets: tuple[float, ...], steps: Sequence[float], again: bool
-) -> Cohort:
-    """The next round of the search: every rate with every seed.
-
-    Args:
-        steps: of smaller batch sizes to the hardest target.
-    """
+def search(here: BatchSize, rates: Try, targets: tuple[float, ...], again: bool) -> Cohort:
+    """The next round of the search, or of its repetition: every rate with every seed."""
     seeds = here.search_seeds(again)
     best = tuple(fewest_searched(here, target, again) for target in targets)
     rounds = {r.order.round for r in here.records if r.role == "search" and r.trial.seed in seeds}
@@ -78,7 +62,7 @@ def search(
         "search",
         [(lr, seed) for lr in rates.rates for seed in seeds],
         targets,
-        cap_steps=0 if arrived else search_cap(steps, len(rounds), here.max_steps),
+        cap_steps=0 if arrived else search_cap(here.smaller_steps, len(rounds), here.max_steps),
         incumbents=best if arrived else (),
     )
 
@@ -112,14 +96,7 @@ def _mean(curves: Sequence[Curve]) -> Curve:
     return replace(shortest, loss=np.mean([curve.loss[: len(shortest)] for curve in curves], axis=0))
 
 
-def _race(
-    here: BatchSize,
-    target: float,
-    lanes: Sequence[Lane],
-    predicted: RateEstimate | None,
-    again: bool,
-    steps: Sequence[float],
-) -> Tuned | Try | Infeasible:
+def _race(here: BatchSize, target: float, lanes: Sequence[Lane], again: bool) -> Tuned | Try | Infeasible:
     measured = [r for r in here.records if r.role == "measure" and r.finished]
     if measured and all(lane.kind == "diverged" for lane in lanes):
         # A target that was added later begins around what the next easier one measured, a repetition around its like.
@@ -129,10 +106,10 @@ def _race(
         if untried := tuple(lr for lr in around if lr not in tried):
             return Try(untried)
     elif not lanes:
-        return predicted_rates(predicted) if predicted else first_rates(here.spec.first_guess())
+        return predicted_rates(here.predicted) if here.predicted else first_rates(here.spec.first_guess())
     if target != here.hardest:
         return tune(lanes, fine=False)
-    return tune(lanes, predicted=predicted, most=MORE * min(steps, default=0.0))
+    return tune(lanes, predicted=here.predicted, most=MORE * min(here.smaller_steps, default=0.0))
 
 
 def _grid(here: BatchSize, lanes: Sequence[Lane], rates: Sequence[float]) -> Tuned | Try | Infeasible:

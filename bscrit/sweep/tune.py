@@ -15,15 +15,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
-from typing import Literal
 
 import numpy as np
 
 from bscrit.rate_law import RateEstimate
+from bscrit.sweep.rates import FAN, SURE, Infeasible, Lane, Try, Tuned, round_rate, rounded
 
-Kind = Literal["met", "slow", "diverged", "exhausted"]
 SPACING = math.sqrt(2)
 CAUTION = 0.15  # see above
 LOWEST = 0.5  # ln(rate) below the fastest lane from which caution asks for no less: a flat bowl has no end
@@ -32,72 +31,8 @@ STILL_FALLING = 0.6  # share of 1/lr at which steps still fall as if the cliff w
 FINEST = math.log(1.07)  # a tent is cut no finer
 CLEAR = 0.04  # ln(steps) by which the highest rate is slower than the best one: less is a matter of the seed
 GIVE = 0.01  # ln(steps) that the law's pull may cost by the parabola's own account
-FAN = 4.0
 MAX_LANES = 24
 MOST_IN_VAIN = 12  # whole budgets that are spent before a target counts as out of reach
-NARROWEST, WIDEST = 1.1, 2.0  # factor between the first rates at a batch size
-SURE = 0.2  # error of a prediction, in ln(rate), below which two first rates, and one beyond the better, are cheaper
-
-
-@dataclass(frozen=True)
-class Lane:
-    """The outcome of one rate at one target.
-
-    Attributes:
-        lr: learning rate.
-        kind: "met" the target; "slow" was stopped since it could not win; "diverged"; "exhausted" its budget.
-        steps: to the target; forecast for a lane that did not arrive, infinite where there is no saying.
-        loss: the lowest one, to rank lanes when none arrived.
-    """
-
-    lr: float
-    kind: Kind
-    steps: float
-    loss: float = math.inf
-
-
-@dataclass(frozen=True)
-class Tuned:
-    """The rate of fewest steps.
-
-    Attributes:
-        lr: interpolated.
-        steps: that the parabola predicts there.
-        curvature: of ln(steps) in ln(rate), 0 where unknown.
-        alone: the rate without the law's pull, for the law; None where no lanes raced.
-    """
-
-    lr: float
-    steps: float
-    curvature: float = 0.0
-    alone: RateEstimate | None = None
-
-    def loss_at(self, lr: float) -> float:
-        """Predicted ln(steps) above the optimum at another rate; like 1/rate where no parabola was found."""
-        distance = abs(math.log(lr) - math.log(self.lr))
-        return 0.5 * self.curvature * distance**2 if self.curvature else distance
-
-
-@dataclass(frozen=True)
-class Try:
-    """Rates to try next."""
-
-    rates: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class Infeasible:
-    """No rate reaches the target.
-
-    Attributes:
-        reason: in words.
-        exhausted: whether it was the budget that the best rate lacked.
-        failed: whether every run failed, by an error or with its worker.
-    """
-
-    reason: str
-    exhausted: bool = False
-    failed: bool = False
 
 
 def tune(
@@ -123,7 +58,7 @@ def tune(
     held = held and len(ladder) > 1 and fastest.steps <= most
     wanted = _missing_neighbours(ladder, best, fine, held)
     if wanted and len(ladder) + len(wanted) <= MAX_LANES:
-        return Try(_rounded(wanted))
+        return Try(rounded(wanted))
     tuned = _interpolate(ladder, best)
     alone = RateEstimate(math.log(tuned.lr))
     tuned = replace(tuned, steps=tuned.steps / _caution(tuned.lr, fastest.lr), alone=alone)
@@ -179,12 +114,12 @@ def _none_met(ladder: Sequence[Lane]) -> Try | Infeasible:
     if all(lane.kind == "diverged" for lane in ladder):
         step = max(_gap(ladder), SPACING)
         few = min(3, MAX_LANES - len(ladder))
-        return Try(_rounded(ladder[0].lr / step**power for power in range(1, few + 1)))
+        return Try(rounded(ladder[0].lr / step**power for power in range(1, few + 1)))
     best = min(range(len(ladder)), key=lambda row: ladder[row].loss)
     lane = ladder[best]
     # One that met a cap goes on: the cap rises by the round.
     if wanted := _missing_neighbours(ladder, best, True, False) or [lane.lr] * (lane.kind == "slow"):
-        return Try(_rounded(wanted))
+        return Try(rounded(wanted))
     reason = f"the best rate, {lane.lr:.3g}, does not arrive within the budget"
     return Infeasible(reason, exhausted=lane.kind == "exhausted")
 
@@ -193,7 +128,7 @@ def _interpolate(ladder: Sequence[Lane], best: int) -> Tuned:
     """The vertex of a parabola through the best lane and its neighbours, within half of the way to them."""
     lane = ladder[best]
     near = ladder[max(best - 1, 0) : best + 2]
-    as_tried = Tuned(_round(lane.lr), lane.steps)
+    as_tried = Tuned(round_rate(lane.lr), lane.steps)
     if len(near) < 3 or not math.isfinite(near[0].steps):
         return as_tried
     x = np.log([other.lr for other in near]) - math.log(lane.lr)
@@ -201,48 +136,17 @@ def _interpolate(ladder: Sequence[Lane], best: int) -> Tuned:
     if not math.isfinite(y[2]):
         # beside a cliff: as fast half a step lower, and other seeds stay on the safe side
         shift = x[0] / 2 if y[0] - y[1] < TENT else 0.0
-        return replace(as_tried, lr=_round(lane.lr * math.exp(shift)))
+        return replace(as_tried, lr=round_rate(lane.lr * math.exp(shift)))
     curvature, slope, _ = np.polyfit(x, y, 2)
     if curvature <= 0:
         return as_tried
     shift = float(np.clip(-slope / (2 * curvature), x[0] / 2, x[2] / 2))
     steps = math.exp(max(y[1] + slope * shift + curvature * shift**2, y.min() - TENT))
-    return Tuned(_round(lane.lr * math.exp(shift)), steps, curvature=2 * float(curvature))
+    return Tuned(round_rate(lane.lr * math.exp(shift)), steps, curvature=2 * float(curvature))
 
 
 def _pulled(tuned: Tuned, wanted: RateEstimate) -> Tuned:
     """The rate moved toward a better estimate, as far as the parabola allows at a cost of GIVE."""
     most = math.sqrt(2 * GIVE / tuned.curvature)
     shift = wanted.ln_rate - math.log(tuned.lr)
-    return replace(tuned, lr=_round(tuned.lr * math.exp(min(max(shift, -most), most))))
-
-
-def first_rates(guess: float) -> Try:
-    """The first batch size knows only a guess: a fan that forgives a factor of 64 either way.
-
-    Rates that are far too high diverge at once and those far too low stop when the winner arrives, so the
-    width costs little.
-    """
-    return Try(_rounded(guess * FAN**power for power in range(-3, 4)))
-
-
-def rates_around(lr: float, spacing: float) -> Try:
-    return Try(_rounded((lr / spacing, lr, lr * spacing)))
-
-
-def predicted_rates(predicted: RateEstimate) -> Try:
-    """First rates around the one that other batch sizes predict: two close by, or three where that is unsure."""
-    spacing = min(max(math.exp(predicted.error), NARROWEST), WIDEST)
-    if predicted.error >= SURE:
-        return rates_around(predicted.rate, spacing)
-    half = math.sqrt(spacing)
-    return Try(_rounded((predicted.rate / half, predicted.rate * half)))
-
-
-def _rounded(rates: Iterable[float]) -> tuple[float, ...]:
-    return tuple(sorted({_round(rate) for rate in rates}))
-
-
-def _round(rate: float) -> float:
-    """Three digits: enough to tune with, and a folder's name stays readable."""
-    return float(f"{rate:.3g}")
+    return replace(tuned, lr=round_rate(tuned.lr * math.exp(min(max(shift, -most), most))))

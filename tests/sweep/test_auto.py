@@ -21,7 +21,8 @@ from bscrit.sweep import auto as module
 from bscrit.sweep import command
 from bscrit.sweep.auto import FEWEST, MOST, active, choose
 from bscrit.sweep.drive import drive
-from bscrit.sweep.plan import largest_cost, plan, with_engine
+from bscrit.sweep.largest_cost import largest_cost
+from bscrit.sweep.plan import plan
 from bscrit.sweep.summary import summary
 
 TARGET = 0.1
@@ -240,11 +241,13 @@ def test_an_easier_target_is_what_is_left_where_the_hardest_is_out_of_reach():
 
 def test_an_engine_is_that_of_a_neighbour_that_was_looked_at():
     looked = replace(FACTS, engines={2: "vmap", 8: "vmap", 32: "loop"})
-    assert with_engine(looked, 3).engines[3] == "vmap"
-    assert with_engine(looked, 23).engines[23] == "loop"
-    assert with_engine(looked, 128).engines[128] == "loop"
-    assert 256 not in with_engine(looked, 256).engines
-    assert with_engine(looked, 8) == looked
+    assert [looked.engine_at(size) for size in (3, 8, 23, 128, 256)] == [
+        "vmap",
+        "vmap",
+        "loop",
+        "loop",
+        "loop",
+    ]
 
 
 def test_batch_sizes_whose_warm_up_does_not_fit_are_no_candidates():

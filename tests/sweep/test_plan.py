@@ -16,7 +16,7 @@ from bscrit.sweep.batch_size import SEARCH_SEED, BatchSize
 from bscrit.sweep.caps import CAP, MAX_RETREATS, RETREAT
 from bscrit.sweep.measurement import is_served, measure, retreated
 from bscrit.sweep.plan import plan
-from bscrit.sweep.tune import Tuned
+from bscrit.sweep.rates import Tuned
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ def test_added_seeds_end_as_a_fresh_sweep_with_them_does(finished):
         runs, wanted = (measured_at(records, *place) for records in (after, fresh))
         assert [r.status for r in runs] == [r.status for r in wanted] == ["reached"] * 5
         same = crossing_of([r.curve for r in runs], place[2], confirmed=False)
-        assert same.steps == pytest.approx(crossing_of([r.curve for r in wanted], place[2]).steps, rel=0.02)
+        assert same.steps == pytest.approx(crossing_of([r.curve for r in wanted], place[2]).steps, rel=0.04)
         seeds = {r.trial.seed for r in new if r.trial.lr == place[1] and r.trial.batch_size == place[0]}
         retrained += seeds == set(range(5))
         assert seeds in ({3, 4}, set(range(5)))
@@ -255,7 +255,7 @@ def test_where_the_hardest_target_had_to_retreat_the_easier_rates_go_down_by_as_
 def test_a_retreat_has_the_steps_that_a_lower_rate_takes():
     """At a rate lower by a factor, steps grow by that factor at most; so does the cap."""
     lucky = records_at(64, 1.0, (0.5, 0.2, 0.05), ["reached", "reached", "stopped"], 10, cap=27)
-    cohort = measure(at(lucky), Tuned(1.0, 100.0), (0.5, 0.2, 0.05), [])
+    cohort = measure(at(lucky), Tuned(1.0, 100.0), (0.5, 0.2, 0.05))
     assert {trial.lr for trial in cohort.trials} == {float(f"{1 / RETREAT:.3g}")}
     assert cohort.order.cap_steps == np.ceil(100 * CAP * RETREAT) + 10
 

@@ -7,7 +7,8 @@ import pytest
 from planned import BRITTLE, GRID, PROBLEM, RULE, spec
 from simulated import FACTS, Quadratic, disturbed, sweep
 
-from bscrit.sweep.plan import largest_cost, plan
+from bscrit.sweep.largest_cost import largest_cost
+from bscrit.sweep.plan import plan
 from bscrit.sweep.tune import MAX_LANES
 
 

@@ -7,19 +7,8 @@ import numpy as np
 import pytest
 
 from bscrit.rate_law import RateEstimate
-from bscrit.sweep.tune import (
-    CAUTION,
-    MAX_LANES,
-    MOST_IN_VAIN,
-    SPACING,
-    Infeasible,
-    Lane,
-    Try,
-    Tuned,
-    first_rates,
-    rates_around,
-    tune,
-)
+from bscrit.sweep.rates import Infeasible, Lane, Try, Tuned, first_rates, rates_around
+from bscrit.sweep.tune import CAUTION, MAX_LANES, MOST_IN_VAIN, SPACING, tune
 
 
 def bowl(lr, best=0.5, steps=100.0, curvature=0.5, cliff=math.inf):
