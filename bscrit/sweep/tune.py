@@ -26,9 +26,7 @@ from bscrit.sweep.rates import FAN, SURE, Infeasible, Lane, Try, Tuned, round_ra
 SPACING = math.sqrt(2)
 CAUTION = 0.15  # see above
 LOWEST = 0.5  # ln(rate) below the fastest lane from which caution asks for no less: a flat bowl has no end
-TENT = 0.1  # ln(steps) by which both neighbours of a tent's top are slower
-STILL_FALLING = 0.6  # share of 1/lr at which steps still fall as if the cliff were far
-FINEST = math.log(1.07)  # a tent is cut no finer
+TENT = 0.1  # ln(steps) that may be lost at the top of a tent, which is cut no finer
 CLEAR = 0.04  # ln(steps) by which the highest rate is slower than the best one: less is a matter of the seed
 GIVE = 0.01  # ln(steps) that the law's pull may cost by the parabola's own account
 MAX_LANES = 24
@@ -84,12 +82,14 @@ def _missing_neighbours(ladder: Sequence[Lane], best: int, fine: bool, held: boo
     near = {side: ladder[best + side] for side in (-1, 1) if 0 <= best + side <= top}
     wide = [other.lr for other in near.values() if _distance(lane, other) > math.log(SPACING) + 0.02]
     if not wide and math.isfinite(lane.steps):
-        slower = {side: math.log(other.steps / lane.steps) for side, other in near.items()}
-        # steps ~ 1/lr up to the cliff: while they still fall like that, the optimum lies above
-        falling = best == 0 or slower[-1] > STILL_FALLING * _distance(lane, near[-1])
-        side = near[1 if falling else -1]
-        if min(slower.values()) > TENT and _distance(lane, side) > FINEST:
-            wide = [side.lr]
+        rise = math.log(near[1].steps / lane.steps)
+        fall = math.log(near[-1].steps / lane.steps) if best else 0.0
+        # Steps fall like 1/lr at most, up to the cliff: a rate on the way to it may win by as much.
+        slope = min(fall / _distance(lane, near[-1]), 1.0) if best else 1.0
+        if rise > TENT and slope * _distance(lane, near[1]) > TENT:
+            wide = [near[1].lr]
+        elif best and min(fall, rise, _distance(lane, near[-1])) > TENT:
+            wide = [near[-1].lr]
         elif math.log(ladder[top].steps / lane.steps) < CLEAR:
             return [ladder[top].lr * SPACING]
     return [math.sqrt(lane.lr * other) for other in wide]
