@@ -30,17 +30,12 @@ class Engine(Protocol):
         """Work on this stack from now on; its lanes are those `rows` of the lanes there were before."""
 
     def gradients(
-        self,
-        batches: Sequence[Any],
-        which: Sequence[int],
-        divisor: int,
-        draw: tuple[int, int],
-        with_losses: bool = False,
+        self, batches: Sequence[Any], which: Sequence[int], divisor: int, draw: tuple[int, int]
     ) -> list[Tensor]:
-        """Gradients of (sum of per-example losses)/divisor, [K, ...] each; lane k has `batches[which[k]]`.
+        """Gradients of (sum of per-example losses)/divisor, [K, ...] each, and this loss, (K,).
 
-        `with_losses` appends these losses, (K,).
-        What the model draws at random depends on the lane's seed and on `draw`, (start, part) of the batch.
+        Lane k has `batches[which[k]]`. What the model draws at random depends on the lane's seed and on `draw`,
+        (start, part) of the batch.
         """
 
     def grouped(self, batch: Any, examples: int, reduce: Reduce = list) -> list[Tensor] | None:

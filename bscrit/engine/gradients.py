@@ -38,27 +38,19 @@ def gradients_of(total: Tensor, parameters: Mapping[str, Tensor]) -> list[Tensor
     return gradients
 
 
-def total_loss(workload: Workload, returned: Any, batch: Any, divisor: int, *, lanes: bool) -> Tensor:
-    """(Sum of losses)/divisor, or their mean where they are no sum over examples; added up over lanes.
+def mean_losses(workload: Workload, returned: Any, batch: Any, divisor: int, *, lanes: bool) -> Tensor:
+    """(Sum of losses)/divisor, or their mean where they are no sum over examples.
 
     Args:
-        lanes: whether losses and batch have an axis of lanes in front.
+        lanes: whether losses and batch have an axis of lanes in front, which is kept.
 
     Raises:
         UserError: losses that are not one per example.
     """
     count = tensors_of(batch)[0].shape[int(lanes)] if workload.sums_over_examples else None
-    where = f"{type(workload).__name__}.losses"
-    losses: Tensor = check_losses(returned, (count,), where, leading=int(lanes))
-    if workload.sums_over_examples:
-        return losses.sum() / divisor
-    return losses.flatten(1).mean(1).sum() if lanes else losses.mean()
-
-
-def lane_losses(workload: Workload, losses: Tensor, divisor: int) -> Tensor:
-    """`total_loss` of each lane, (K,), without a graph."""
-    flat = losses.detach().flatten(1)
-    return flat.sum(1) / divisor if workload.sums_over_examples else flat.mean(1)
+    losses = check_losses(returned, (count,), f"{type(workload).__name__}.losses", leading=int(lanes))
+    flat = losses.flatten(1) if lanes else losses.flatten()
+    return flat.sum(-1) / divisor if workload.sums_over_examples else flat.mean(-1)
 
 
 def vectorised_losses(workload: Workload, model: nn.Module, places: Places) -> Callable[..., Tensor]:

@@ -112,7 +112,7 @@ class Lanes:
 
     def step(self, start: int, factor: float) -> None:
         """Update every lane with the batch after its first `start` examples, at rates `factor * lrs`."""
-        gradients = self._noted(self.batches(start), start)
+        gradients = self._noted(start)
         if not self._laid_out:
             stacks = zip(self.stack.parameters.items(), gradients, strict=True)
             self.stack.parameters = {
@@ -129,7 +129,7 @@ class Lanes:
         Buffers stay as they are.
         """
         with restored(self.stack.buffers):
-            gradients = self.mean_gradients(self.batches(start), self.batch_size, start)
+            *gradients, _ = self.mean_gradients(self.batches(start), self.batch_size, start)
         return dict(zip(self.stack.parameters, gradients, strict=True))
 
     def evaluate(self) -> NDArray[np.float64]:
@@ -142,7 +142,7 @@ class Lanes:
             return self.engine.evaluate().double().cpu().numpy()
         if not self._batches:
             with restored(self.stack.buffers):
-                self._noted(self.batches(0), 0)
+                self._noted(0)
         mean = (self._losses / self._batches).cpu().numpy()
         self._losses, self._batches = torch.zeros_like(self._losses), 0
         return mean
@@ -245,24 +245,22 @@ class Lanes:
                 "return tensors whose first dimension is `size`",
             )
 
-    def _noted(self, batches: list[Any], start: int) -> list[Tensor]:
-        """The mean gradients of a batch, whose losses are noted where evaluations are made of them."""
-        gradients = self.mean_gradients(batches, self.batch_size, start, with_losses=self._averages)
+    def _noted(self, start: int) -> list[Tensor]:
+        """The gradients of the batch after `start` examples; its loss is added to those since the last evaluation."""
+        *gradients, losses = self.mean_gradients(self.batches(start), self.batch_size, start)
         if self._averages:
-            self._losses, self._batches = self._losses.to(self.device) + gradients.pop(), self._batches + 1
+            self._losses, self._batches = self._losses.to(self.device) + losses, self._batches + 1
         return gradients
 
-    def mean_gradients(
-        self, batches: list[Any], divisor: int, start: int, part: int = 0, with_losses: bool = False
-    ) -> list[Tensor]:
-        """Gradients of (sum of losses)/divisor, [K, ...]; where memory runs out, again from smaller parts.
+    def mean_gradients(self, batches: list[Any], divisor: int, start: int, part: int = 0) -> list[Tensor]:
+        """Gradients of (sum of losses)/divisor, [K, ...], and this loss, (K,).
 
-        `with_losses` appends these losses, (K,).
+        Where memory runs out, again from smaller parts.
         """
         while True:
             size = divisor if self.micro_batch is None else min(self.micro_batch, divisor)
             try:
-                return self._accumulated(batches, divisor, size, (start, part), with_losses)
+                return self._accumulated(batches, divisor, size, (start, part))
             except RuntimeError as error:
                 if not out_of_memory(error) or size == 1 or not self.workload.sums_over_examples:
                     raise
@@ -270,14 +268,14 @@ class Lanes:
             self.micro_batch = (size + 1) // 2
 
     def _accumulated(
-        self, batches: list[Any], divisor: int, size: int, draw: tuple[int, int], with_losses: bool
+        self, batches: list[Any], divisor: int, size: int, draw: tuple[int, int]
     ) -> list[Tensor]:
         start, first = draw
         if size >= divisor or not self.workload.sums_over_examples:
-            return self.engine.gradients(batches, self.which, divisor, draw, with_losses)
+            return self.engine.gradients(batches, self.which, divisor, draw)
         total: list[Tensor] = []
         for index, part in enumerate(parts_of(batches, size), first):
-            gradients = self.engine.gradients(part, self.which, divisor, (start, index), with_losses)
+            gradients = self.engine.gradients(part, self.which, divisor, (start, index))
             # Not in place: parameters that are only added to one another may share one gradient.
             total = list(torch._foreach_add(total, gradients)) if total else gradients
         return total

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -36,6 +36,21 @@ class Choice:
     speedup: float | None = None
 
 
+def resting(
+    workload: Workload,
+    engine: str,
+    batch_size: int,
+    optimizer: Mapping[str, Any],
+    seeds: Sequence[int] = (0, 1),
+    **compute: Any,
+) -> Lanes:
+    """Lanes at rate 0, whose steps leave parameters alone."""
+    lrs = [0.0] * len(seeds)
+    return Lanes(
+        workload, seeds=seeds, lrs=lrs, batch_size=batch_size, optimizer=optimizer, engine=engine, **compute
+    )
+
+
 def self_test(workload: Workload, batch_size: int, optimizer: Mapping[str, Any], **compute: Any) -> str:
     """The first difference of two lanes through "vmap" from the same two as single modules; "" where there is none.
 
@@ -44,10 +59,10 @@ def self_test(workload: Workload, batch_size: int, optimizer: Mapping[str, Any],
     Args:
         compute: dtype, device and micro_batch, as `Lanes` has them.
     """
-    single = _lanes(workload, "loop", batch_size, optimizer, **compute)
+    single = resting(workload, "loop", batch_size, optimizer, **compute)
     expected = _two_batches(single)
     try:
-        vectorised = _two_batches(_lanes(workload, "vmap", batch_size, optimizer, **compute))
+        vectorised = _two_batches(resting(workload, "vmap", batch_size, optimizer, **compute))
     except Exception as error:
         # What single modules just did can't be the workload's own mistake.
         return f"can't be vectorised: {in_short(error)}"
@@ -65,10 +80,10 @@ def accumulation_test(
     if not workload.sums_over_examples or batch_size == 1:
         return ""
     repeated = _with_one_batch(workload)
-    whole = _lanes(repeated, "loop", batch_size, optimizer, **compute)
+    whole = resting(repeated, "loop", batch_size, optimizer, **compute)
     expected = whole.gradients(0)
     for size in dict.fromkeys((-(-batch_size // 2), -(-batch_size // 3))):
-        parts = _lanes(repeated, "loop", batch_size, optimizer, **compute, micro_batch=size)
+        parts = resting(repeated, "loop", batch_size, optimizer, **compute, micro_batch=size)
         words = f"{batch_size} examples at once and in parts of {size} differ in"
         if difference := _compared(parts.gradients(0), expected, whole.rounding, words):
             again = whole.gradients(batch_size)
@@ -95,7 +110,7 @@ def choose_engine(
     if lanes == 1:
         return Choice("loop", "one lane")
     often = 1 if replayable(workload) else inf
-    loop = _lanes(workload, "loop", batch_size, optimizer, **compute, replay=Replay(workload, often))
+    loop = resting(workload, "loop", batch_size, optimizer, **compute, replay=Replay(workload, often))
     _seconds_of_step(loop, 0)
     slow = _seconds_of_step(loop, 1)
     if slow < seconds:
@@ -106,7 +121,15 @@ def choose_engine(
         return Choice("loop", difference)
     timed = min(lanes, MOST_LANES_TIMED, max(2, int(seconds / 5 / (slow / 2))))
     replay = Replay(workload, often)
-    vectorised = _lanes(workload, "vmap", batch_size, optimizer, timed, **compute, replay=replay)
+    vectorised = resting(
+        workload,
+        "vmap",
+        batch_size,
+        optimizer,
+        [0, 1] * (timed // 2) + [0] * (timed % 2),
+        **compute,
+        replay=replay,
+    )
     for step in range(WARM):
         _seconds_of_step(vectorised, step)
     loops, vmaps = [slow], []
@@ -119,21 +142,6 @@ def choose_engine(
     speedup = (min(loops) / 2) / (min(vmaps) / timed)
     reason = f"{timed} lanes at once run {speedup:.2g} times as fast as one after the other"
     return Choice("vmap" if speedup >= WORTH_IT else "loop", reason, speedup)
-
-
-def _lanes(
-    workload: Workload,
-    engine: str,
-    batch_size: int,
-    optimizer: Mapping[str, Any],
-    number: int = 2,
-    **compute: Any,
-) -> Lanes:
-    """Lanes of two seeds in turn."""
-    seeds, lrs = [lane % 2 for lane in range(number)], [1.0] * number
-    return Lanes(
-        workload, seeds=seeds, lrs=lrs, batch_size=batch_size, optimizer=optimizer, engine=engine, **compute
-    )
 
 
 def _with_one_batch(workload: Workload) -> Workload:

@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bscrit.engine.calls import Inputs
 from bscrit.engine.evaluation import evaluate_alone
-from bscrit.engine.gradients import Groups, Reduce, gradients_of, total_loss
+from bscrit.engine.gradients import Groups, Reduce, gradients_of, mean_losses
 from bscrit.engine.replay import Replay
 from bscrit.engine.seeding import seeded
 from bscrit.engine.stacks import Stack
@@ -51,41 +51,30 @@ class Sequential:
             self._inputs.append(Inputs({**lane, **own}))
 
     def gradients(
-        self,
-        batches: Sequence[Any],
-        which: Sequence[int],
-        divisor: int,
-        draw: tuple[int, int],
-        with_losses: bool = False,
+        self, batches: Sequence[Any], which: Sequence[int], divisor: int, draw: tuple[int, int]
     ) -> list[Tensor]:
-        lanes, settings = [], (divisor, with_losses)
+        lanes = []
         for row, (model, inputs) in enumerate(zip(self._models, self._inputs, strict=True)):
 
             def seeding(row: int = row) -> AbstractContextManager[None]:
                 return seeded(self._stack.device, self._stack.seeds[row], *draw)
 
             lanes.append(
-                self._replay("step", self._gradients, model, inputs, batches[which[row]], settings, seeding)
+                self._replay("step", self._gradients, model, inputs, batches[which[row]], (divisor,), seeding)
             )
         if len(lanes) == 1:
             return [gradient.unsqueeze(0) for gradient in lanes[0]]
         return [torch.stack(tensors) for tensors in zip(*lanes, strict=True)]
 
     def _gradients(
-        self,
-        model: nn.Module,
-        tensors: Mapping[str, Tensor],
-        batch: Any,
-        divisor: int,
-        with_losses: bool,
+        self, model: nn.Module, tensors: Mapping[str, Tensor], batch: Any, divisor: int
     ) -> list[Tensor]:
         # What holds other tensors than its own holds them in backward, too: a checkpoint runs again there.
         with self._places[model].holding(tensors, keeps=True):
             parameters = {name: tensors[name].requires_grad_() for name in self._stack.parameters}
             losses = self._workload.losses(model, batch)
-            total = total_loss(self._workload, losses, batch, divisor, lanes=False)
-            gradients = gradients_of(total, parameters)
-            return [*gradients, total.detach()] if with_losses else gradients
+            loss = mean_losses(self._workload, losses, batch, divisor, lanes=False)
+            return [*gradients_of(loss, parameters), loss.detach()]
 
     def grouped(self, batch: Any, examples: int, reduce: Reduce = list) -> list[Tensor] | None:
         """Vectorised over groups, where a first try gives what a pass for one group gives."""
@@ -103,7 +92,7 @@ class Sequential:
         first = map_tensors(lambda tensor: tensor[:, 0].contiguous(), batch)
         lanes = range(len(self._models))
         rows = [map_tensors(lambda tensor, row=row: tensor[row], first) for row in lanes]
-        expected = self.gradients(rows, lanes, examples, (0, 0))
+        *expected, _ = self.gradients(rows, lanes, examples, (0, 0))
         pairs = zip(gradients, expected, strict=True)
         return all(torch.allclose(a[:, 0], b, rtol=1e-3, atol=1e-3 * float(b.abs().max())) for a, b in pairs)
 

@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bscrit.engine.calls import Inputs
 from bscrit.engine.evaluation import checked_evaluation, evaluate_alone, evaluating
-from bscrit.engine.gradients import Groups, Reduce, gradients_of, lane_losses, total_loss, vectorised_losses
+from bscrit.engine.gradients import Groups, Reduce, gradients_of, mean_losses, vectorised_losses
 from bscrit.engine.replay import Replay
 from bscrit.engine.stacks import Stack
 from bscrit.engine.streams import stacked
@@ -48,10 +48,9 @@ class Vectorised:
         which: Sequence[int],
         divisor: int,
         draw: tuple[int, int],  # noqa: ARG002 (a model that draws is refused)
-        with_losses: bool = False,
     ) -> list[Tensor]:
-        batch, settings = stacked(batches, which), (divisor, with_losses)
-        return self._replay("step", self._gradients, self.model, self._inputs, batch, settings)
+        batch = stacked(batches, which)
+        return self._replay("step", self._gradients, self.model, self._inputs, batch, (divisor,))
 
     def _gradients(
         self,
@@ -59,7 +58,6 @@ class Vectorised:
         tensors: Mapping[str, Tensor],
         batch: Any,
         divisor: int,
-        with_losses: bool,
     ) -> list[Tensor]:
         for name in self._stack.parameters:
             tensors[name].requires_grad_()
@@ -67,15 +65,12 @@ class Vectorised:
         if lanes == 1:
             # A lane by itself goes twice: kernels for one lane round differently than those for several.
             batch, lent = map_tensors(_twice, batch), map_tensors(_twice, dict(tensors))
-        losses = self._losses(lent, batch)
-        total = total_loss(self._workload, losses, batch, divisor, lanes=True)
+        losses = mean_losses(self._workload, self._losses(lent, batch), batch, divisor, lanes=True)
         if lanes == 1:
             for name in self._stack.buffers:
                 tensors[name].copy_(lent[name][:1])
-        gradients = gradients_of(total, {name: lent[name] for name in self._stack.parameters})
-        if with_losses:
-            gradients.append(lane_losses(self._workload, losses, divisor))
-        return [gradient[:lanes] for gradient in gradients]
+        gradients = gradients_of(losses.sum(), {name: lent[name] for name in self._stack.parameters})
+        return [tensor[:lanes] for tensor in (*gradients, losses.detach())]
 
     def grouped(self, batch: Any, examples: int, reduce: Reduce = list) -> list[Tensor] | None:
         return self._groups(self._stack, batch, examples, reduce)

@@ -15,7 +15,7 @@ from bscrit.engine.identity import fingerprint
 from bscrit.engine.lanes import Lanes
 from bscrit.engine.loading import load_workload
 from bscrit.engine.replay import Replay, replayable
-from bscrit.engine.self_test import accumulation_test, choose_engine, self_test
+from bscrit.engine.self_test import accumulation_test, choose_engine, resting, self_test
 from bscrit.engine.workload import Workload
 from bscrit.errors import UserError, in_short
 from bscrit.goal import TRAIN_LOSS
@@ -53,8 +53,8 @@ def warm_up(workload: Workload, setup: Setup, device: str) -> None:
     """A step and an evaluation of two lanes, after which torch has imported what it imports when it is first needed."""
     for engine in ("loop",) if setup.lanes == "loop" else ("loop", "vmap"):
         replay = Replay(workload, 0 if engine == "loop" and replayable(workload) else inf)
-        seeds = [setup.first_seed] * 2
-        lanes = _lanes(setup, workload, device, seeds, setup.optimizers[0], engine, replay)
+        seeds, compute = [setup.first_seed] * 2, _compute(setup, device)
+        lanes = resting(workload, engine, *setup.optimizers[0], seeds, replay=replay, **compute)
         lanes.step(0, 0.0)
         lanes.evaluate()
 
@@ -103,27 +103,8 @@ def _compiles(device: str) -> None:
         ) from error
 
 
-def _lanes(
-    setup: Setup,
-    workload: Workload,
-    device: str,
-    seeds: Sequence[int],
-    at: tuple[int, Mapping[str, Any]],
-    engine: str = "loop",
-    replay: Replay | None = None,
-) -> Lanes:
-    return Lanes(
-        workload,
-        seeds=seeds,
-        lrs=[0.0] * len(seeds),
-        batch_size=at[0],
-        optimizer=at[1],
-        engine=engine,
-        device=device,
-        dtype=setup.dtype,
-        micro_batch=setup.micro_batch,
-        replay=replay,
-    )
+def _compute(setup: Setup, device: str) -> dict[str, Any]:
+    return {"dtype": setup.dtype, "device": device, "micro_batch": setup.micro_batch}
 
 
 def _facts(setup: Setup, workload: Workload, device: str) -> Preflight:
@@ -133,20 +114,21 @@ def _facts(setup: Setup, workload: Workload, device: str) -> Preflight:
     smallest = sizes[0] if sizes else (1, setup.optimizers[0][1])
     tested = max((pair for pair in sizes if pair[0] <= _TESTED), key=lambda pair: pair[0], default=smallest)
     looked_at = tested if setup.metric == TRAIN_LOSS else smallest  # a loss of few examples says little
-    lanes = _lanes(setup, workload, device, [setup.first_seed], looked_at)
+    compute = _compute(setup, device)
+    lanes = resting(workload, "loop", *looked_at, [setup.first_seed], **compute)
     problems = [*not_finite(lanes), *not_repeatable(workload, setup.first_seed, tested[0])]
-    engines, reasons = _engines(setup, workload, device, sizes)
+    engines, reasons = _engines(setup.lanes, workload, sizes, compute)
     notes = cast(workload, setup.first_seed, setup.dtype)
     notes += [
         f"one run after the other at batch size {', '.join(map(str, at))}: {reason}"
         for reason, at in reasons.items()
     ]
-    mixing = _mixing(workload, lanes, tested, setup.dtype, device)
+    mixing = _mixing(workload, lanes, tested, dtype=setup.dtype, device=device)
     notes += [f"batches are never split, and no noise scale is measured: {mixing}"] if mixing else []
     return Preflight(
         unit=workload.unit,
         examples=workload.examples,
-        fingerprint=fingerprint(setup.use, workload, _untrained(setup, workload, device, looked_at)),
+        fingerprint=fingerprint(setup.use, workload, _untrained(setup, workload, looked_at, compute)),
         untrained_value=float(lanes.evaluate()[0]),
         parameters=_parameters(lanes),
         evaluation_share=0.0 if setup.metric == TRAIN_LOSS else _evaluation_share(lanes),
@@ -180,18 +162,18 @@ def _parameters(lanes: Lanes) -> int:
     return sum(tensor[0].numel() for tensor in lanes.parameters.values())
 
 
-def _untrained(setup: Setup, workload: Workload, device: str, at: tuple[int, Mapping[str, Any]]) -> str:
+def _untrained(
+    setup: Setup, workload: Workload, at: tuple[int, Mapping[str, Any]], compute: Mapping[str, Any]
+) -> str:
     """Size and loss of the model at seed 0, which no spec chooses; rounded beyond what threads and devices change."""
     if setup.use in BUILT_IN_WORKLOADS:
         return ""
-    lanes = _lanes(setup, workload, device, [0], at)
+    lanes = resting(workload, "loop", *at, [0], **compute)
     digits = 4 if setup.dtype in ("float32", "float64") else 2
     return f"{_parameters(lanes)} {float(lanes.evaluate()[0]):.{digits}g}"
 
 
-def _mixing(
-    workload: Workload, lanes: Lanes, tested: tuple[int, Mapping[str, Any]], dtype: str, device: str
-) -> str:
+def _mixing(workload: Workload, lanes: Lanes, tested: tuple[int, Mapping[str, Any]], **compute: Any) -> str:
     """Why a batch is not the sum of its parts; "" where it is."""
     if not workload.sums_over_examples:
         return "the workload says that its loss is not a sum over examples"
@@ -199,21 +181,19 @@ def _mixing(
     norms = sorted(kind for kind in kinds if "BatchNorm" in kind)
     if norms:
         return f"{norms[0]} mixes the examples of a batch"
-    return accumulation_test(workload, *tested, dtype=dtype, device=device)
+    return accumulation_test(workload, *tested, **compute)
 
 
 def _engines(
-    setup: Setup, workload: Workload, device: str, sizes: Sizes
+    wished: str, workload: Workload, sizes: Sizes, compute: Mapping[str, Any]
 ) -> tuple[dict[int, str], dict[str, list[int]]]:
     """The engine at each batch size; and why it is not the one that was wished for, with the sizes where.
 
     From the largest size down: vectorising gains most where batches are small, so that where it is clearly faster,
     smaller batches need no timing.
     """
-    compute: dict[str, Any] = {"dtype": setup.dtype, "device": device, "micro_batch": setup.micro_batch}
     engines: dict[int, str] = {}
     reasons: dict[str, list[int]] = {}
-    wished = setup.lanes
     for size, optimizer in sorted(sizes, key=lambda pair: pair[0], reverse=True):
         engines[size], reason = wished, ""
         if wished == "vmap":
