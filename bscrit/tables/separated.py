@@ -49,8 +49,9 @@ def read_cells(name: str, text: str) -> Sheet:
             what = f"has no column names, it begins with {', '.join(header)[:60]}"
             raise UserError(f"{name}, line {start}", what, "begin with a line like batch_size,steps,lr")
         header, start, rows = commented, lines.commented, chain([header], rows)
-    widths = [len(cells) for cells in sampled[titles:]]
-    if len(widths) > 2 and widths.count(len(header)) <= len(widths) / 2:
+    named = sum(bool(cell.strip()) for cell in header)
+    whole = [named <= len(cells) <= len(header) for cells in sampled[titles:]]
+    if len(whole) > 2 and sum(whole) <= len(whole) / 2:
         what = (
             "is neither a table, whose lines have as many cells, nor a log whose lines hold a step and a loss"
         )
