@@ -93,6 +93,8 @@ def step_cost(times: Sequence[StepTime]) -> StepCost:
     Raises:
         UserError: fewer than two different loads per device, or a time that is not positive.
     """
+    from scipy.optimize import nnls
+
     loads = np.array([time.batch_size / time.devices for time in times])
     seconds = np.array([time.seconds for time in times])
     if len(np.unique(loads)) < 2 or not (seconds > 0).all():
@@ -102,11 +104,7 @@ def step_cost(times: Sequence[StepTime]) -> StepCost:
             "measure steps at two or more batch sizes per device, in seconds above 0",
         )
     design = np.stack([1 / seconds, loads / seconds], axis=1)
-    (fixed, per_example), *_ = np.linalg.lstsq(design, np.ones(len(times)), rcond=None)
-    if fixed < 0:
-        return StepCost(0.0, float((design[:, 1]).sum() / (design[:, 1] ** 2).sum()))
-    if per_example < 0:
-        return StepCost(float(design[:, 0].sum() / (design[:, 0] ** 2).sum()), 0.0)
+    (fixed, per_example), _ = nnls(design, np.ones(len(times)))
     return StepCost(float(fixed), float(per_example))
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import exp, log, sqrt
+from math import exp, inf, log, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,19 +154,26 @@ def _with_bounds(sample: Sample) -> Floats:
     return np.where(sample.n > 0, sample.mean, bounds)
 
 
+def scatter_of_means(sample: Sample) -> float:
+    """Standard deviation of mean ln(steps) about the curve through them; infinite for fewer than four."""
+    means = sample.means
+    if len(means) < FEWEST:
+        return inf
+    return sqrt(-2 * float(Surface(means, 1.0, 0.0).optimum().value[0]) / (len(means) - 2))
+
+
 def _error(sample: Sample, least: int) -> float:
     """Standard error of a batch size's mean ln(steps): of the curve through those up to the minimum, or of seeds.
 
     Where neither is there, that of a parabola through all.
     """
-    falling = sample.only((np.arange(len(sample)) <= least) & (sample.n > 0)).means
     within = float(np.maximum(sample.n - 1, 0).sum())
     seeds = sqrt(float(sample.ss.sum()) / within / float(sample.n[sample.n > 0].mean())) if within else 0.0
-    if len(falling) < FEWEST:
-        every = sample.means
-        if seeds or len(every) <= FEWEST:
-            return seeds or LEAST_RISE
-        bend = np.polyfit(every.x, every.mean, 2)
-        return sqrt(float(((every.mean - np.polyval(bend, every.x)) ** 2).sum()) / (len(every) - 3))
-    squares = -2 * float(Surface(falling, 1.0, 0.0).optimum().value[0])
-    return max(seeds, sqrt(squares / (len(falling) - 2)))
+    falling = scatter_of_means(sample.only(np.arange(len(sample)) <= least))
+    every = sample.means
+    if falling < inf:
+        return max(seeds, falling)
+    if seeds or len(every) <= FEWEST:
+        return seeds or LEAST_RISE
+    bend = np.polyfit(every.x, every.mean, 2)
+    return sqrt(float(((every.mean - np.polyval(bend, every.x)) ** 2).sum()) / (len(every) - 3))

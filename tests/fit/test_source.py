@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -89,6 +90,16 @@ def test_an_unfinished_sweep_is_told(tmp_path, records):
     assert "not complete" in note
     assert "1 trials are not finished" in note
     assert "batch size 256, 1024" in note
+
+
+def test_an_interrupted_search_is_no_point(tmp_path, records):
+    """Its first run is far from the best rate: as a point it would be an outlier or a rise, and the verdict another."""
+    left = [r for r in records if r.trial.batch_size != 1024]
+    first = next(r for r in records if r.trial.batch_size == 1024 and r.role == "search")
+    for record in (first, replace(first, status="running")):
+        interrupted = fit(write(tmp_path / record.status, [*left, record]))
+        assert interrupted.fits == fit(write(tmp_path / f"{record.status}-without", left)).fits
+        assert "nothing is measured yet at batch size 1024" in interrupted.notes[0]
 
 
 def test_a_folder_without_a_finished_trial(tmp_path, records):

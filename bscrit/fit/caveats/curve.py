@@ -11,10 +11,8 @@ from bscrit.estimate import Estimate
 from bscrit.fit import design
 from bscrit.fit.caveats.draft import Draft
 from bscrit.fit.identify import SIGNIFICANT as FORM
-from bscrit.fit.likelihood import Sample
 from bscrit.fit.result import Caveat
-from bscrit.fit.shape import Shape
-from bscrit.fit.surface import Surface
+from bscrit.fit.shape import Shape, scatter_of_means
 from bscrit.words import counted, interval, number, percent, shown, size
 
 SIGNIFICANT = 0.01
@@ -29,7 +27,7 @@ NEGLIGIBLE = 0.01  # of ln(steps) or ln(B_crit): no one would act upon it
 
 
 def few_batch_sizes(f: Draft) -> Iterator[Caveat]:
-    k = f.informative
+    k = len(f.reached)
     if k <= 4:
         freedom = counted(max(k - 2, 0), "degree")
         text = f"{counted(k, 'batch size')} met the target: {freedom} of freedom for the scatter"
@@ -168,7 +166,9 @@ def examples_rise(f: Draft) -> Iterator[Caveat]:
     ln_examples = sample.mean + sample.x
     least = int(np.argmin(ln_examples))
     excess = float((ln_examples[:least] - ln_examples[least]).max()) if least else 0.0
-    if excess > max(RISE, 3 * sqrt(2) * min(f.scatter, _scatter_from(sample, least))):
+    if excess > max(
+        RISE, 3 * sqrt(2) * min(f.scatter, scatter_of_means(sample.only(np.arange(len(sample)) >= least)))
+    ):
         below = size(float(f"{exp(float(sample.x[least])):.10g}"))
         text = f"examples to the target rise again below batch size {below}, by {percent(excess)}"
         hint = "scale beta2 and weight decay per example at small batch, or leave those sizes out of the fit"
@@ -222,11 +222,3 @@ def _is_systematic(f: Draft) -> bool:
 
 def _excludes_one(shape: Shape) -> bool:
     return (shape.low or 0.0) > 1 or (shape.high or inf) < 1
-
-
-def _scatter_from(sample: Sample, first: int) -> float:
-    """Scatter of the means about the curve through batch size number `first` and those above."""
-    rest = sample.only(np.arange(len(sample)) >= first).means
-    if len(rest) < 4:
-        return inf
-    return sqrt(-2 * float(Surface(rest, 1.0, 0.0).optimum().value[0]) / (len(rest) - 2))

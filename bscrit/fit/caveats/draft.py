@@ -58,11 +58,6 @@ class Draft:
         return [point.batch_size for point in self.frontier.points]
 
     @property
-    def informative(self) -> int:
-        """Number of batch sizes at which some run that takes part met the target."""
-        return len(self.reached)
-
-    @property
     def reached(self) -> list[float]:
         """Batch sizes at which some run that takes part met the target, ascending."""
         met = np.unique(self.rows.point[self.keep & (self.rows.side == 0)])
