@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import inf
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from bscrit.curve import Floats
 from bscrit.estimate import Estimate
-from bscrit.noise import LARGEST, MIN_SAMPLES, jackknifed_scale, rows_of, two_sizes
+from bscrit.noise import LARGEST, MIN_SAMPLES, jackknifed, rows_of, scale_of, two_sizes
 
 HEADER = "step,ahead,examples,loss,metric,block,block_examples,n_small,sq_small,n_big,sq_big,dot"
 
@@ -48,34 +48,17 @@ class FrozenNoise:
     ahead: float = 0.0
     data: float = inf
 
-    @property
-    def noise_and_signal(self) -> tuple[float, float]:
-        """tr(Sigma) and |G|^2, each unbiased."""
-        noise, signal = self._solved(self.dot.sum(), len(self.dot), self.sq_small.mean(), self._alone.mean(1))
-        return float(noise), float(signal)
-
-    @property
-    def without_each_block(self) -> Floats:
-        """(2, blocks): the same without each block."""
-        n = len(self.dot)
-        squares = (self.sq_small.sum() - self.sq_small) / (n - 1)
-        alone = (self._alone.sum(1, keepdims=True) - self._alone) / (n - 1)
-        solutions = self._solved(self.dot.sum() - 2 * self.dot, n - 1, squares, alone)
-        return np.stack(np.broadcast_arrays(*solutions))
-
-    @property
-    def _alone(self) -> Floats:
-        """(2, blocks): tr(Sigma) and |G|^2 of each block by itself."""
-        return np.stack(two_sizes(self.n_small, self.sq_small, self.n_big, self.sq_big))
-
-    def _solved(self, products: Any, blocks: int, squares: Any, alone: Any) -> tuple[Any, Any]:
-        """tr(Sigma) and |G|^2 from the sum of products of so many blocks, and the mean small squared norm."""
+    @cached_property
+    def noise_and_signal(self) -> Floats:
+        """(2, 1 + blocks): tr(Sigma) and |G|^2, each unbiased, of all blocks and then without each of them."""
+        blocks = len(self.dot) - np.array([0, *np.ones_like(self.dot)])
         if np.isnan(self.dot).any():
-            noise, signal = alone
+            alone = two_sizes(self.n_small, self.sq_small, self.n_big, self.sq_big)
+            noise, signal = (_without_each(part) / blocks for part in alone)
         else:
-            signal = products / (blocks * (blocks - 1))
-            noise = (squares - signal) * self.n_small.mean()
-        return noise, signal + noise / self.data
+            signal = (self.dot.sum() - 2 * np.array([0, *self.dot])) / (blocks * (blocks - 1))
+            noise = (_without_each(self.sq_small) / blocks - signal) * self.n_small.mean()
+        return np.stack([noise, signal + noise / self.data])
 
     @property
     def measured_on(self) -> float:
@@ -86,10 +69,16 @@ class FrozenNoise:
         """tr(Sigma)/|G|^2 with a delete-one-block jackknife."""
         if len(self.dot) < MIN_SAMPLES:
             return Estimate(None)
-        return jackknifed_scale(*self.noise_and_signal, *self.without_each_block)
+        (noise, signal), left = self.noise_and_signal[:, 0], self.noise_and_signal[:, 1:]
+        return scale_of(float(noise), float(signal), *jackknifed(*left), len(self.dot) - 1)
 
     def from_data_of(self, examples: float | None) -> FrozenNoise:
         return replace(self, data=examples or inf)
+
+
+def _without_each(values: Floats) -> Floats:
+    """(1 + n): the sum of n values, and the sums without each of them."""
+    return np.asarray(values.sum() - np.array([0, *values]))
 
 
 def read_frozen(path: Path) -> tuple[FrozenNoise, ...]:

@@ -95,7 +95,7 @@ def noise_scale(runs: Sequence[NoiseSamples]) -> Estimate:
     noise, signal, counts = np.array(sums).T
     n = counts.sum()
     left = [(part.sum() - part) / (n - counts) for part in (noise, signal)]
-    return jackknifed_scale(float(noise.sum() / n), float(signal.sum() / n), *left)
+    return scale_of(float(noise.sum() / n), float(signal.sum() / n), *jackknifed(*left), len(sums) - 1)
 
 
 def _blocks(run: NoiseSamples, samples: int) -> Iterator[tuple[float, float, int]]:
@@ -106,21 +106,27 @@ def _blocks(run: NoiseSamples, samples: int) -> Iterator[tuple[float, float, int
         yield float(noise.sum()), float(signal.sum()), len(noise)
 
 
-def jackknifed_scale(noise: float, signal: float, noises: Floats, signals: Floats) -> Estimate:
+def scale_of(noise: float, signal: float, of_ratio: float, of_signal: float, freedom: float) -> Estimate:
     """noise/signal with its interval; a lower bound alone where the signal is not distinguishable from 0.
 
     Args:
-        noise, signal: tr(Sigma) and |G|^2 of the whole.
-        noises, signals: (n,) the same without each of n parts.
+        noise, signal: tr(Sigma) and |G|^2.
+        of_ratio, of_signal: variances of ln(noise/signal), inf where it has none, and of the signal.
     """
-    t = quantile(len(noises) - 1)
-    reach = t * sqrt(jackknife(signals))
-    if signal - reach <= 0 or noise <= 0 or min(noises.min(), signals.min()) <= 0:
-        resolved = signal + reach > 0 and noise > 0
-        return Estimate(None, low=noise / (signal + reach) if resolved else None)
-    spread = t * sqrt(jackknife(np.log(noises / signals)))
+    t = quantile(freedom)
+    reach, spread = t * sqrt(of_signal), t * sqrt(of_ratio)
+    if noise <= 0 or signal + reach <= 0:
+        return Estimate(None)
+    if signal - reach <= 0 or spread == inf:
+        return Estimate(None, low=noise / (signal + reach))
     value = noise / signal
     return Estimate(value, value * exp(-spread), value * exp(spread))
+
+
+def jackknifed(noises: Floats, signals: Floats) -> tuple[float, float]:
+    """Variances of ln(noise/signal) and of the signal, from both without each of n parts, (n,)."""
+    positive = min(noises.min(), signals.min()) > 0
+    return jackknife(np.log(noises / signals)) if positive else inf, jackknife(signals)
 
 
 def jackknife(left: Floats) -> float:
