@@ -11,7 +11,7 @@ is cheaper. Uses of one parameter in several places are one longer sequence, so 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from math import prod
@@ -153,34 +153,19 @@ def _sum_of(pieces: Sequence[Piece]) -> Tensor:
     return reduce(add, (piece.dense() if isinstance(piece, Outer) else piece for piece in pieces))
 
 
-def _blocks(uses: Sequence[ParameterUse], examples: int) -> Sequence[slice]:
+def _blocks(uses: Sequence[ParameterUse], examples: int) -> Iterator[slice]:
     """Blocks of examples whose pieces and products fit into the budget."""
-    if sum(_most_numbers(use) for use in uses) * 4 <= BUDGET_BYTES:
-        return [slice(None)]
-    first = [use.piece(slice(0, 1)) for use in uses]
-    numbers = sum(_numbers(piece) for piece in first) + _numbers_of_product(first)
-    size = max(1, BUDGET_BYTES // (4 * max(1, numbers)))
-    return [slice(start, start + size) for start in range(0, examples, size)]
+    numbers = sum(map(_most_numbers, uses))
+    size = examples * BUDGET_BYTES // (4 * numbers) if 4 * numbers > BUDGET_BYTES else examples
+    return (slice(first, first + max(size, 1)) for first in range(0, examples, max(size, 1)))
 
 
 def _most_numbers(use: ParameterUse) -> int:
+    """Numbers in the piece of a use, and in what it is made from; the products of two pieces are no more."""
     call = use.call
     window: int = prod(getattr(call.module, "kernel_size", ()))
     parameter: int = getattr(call.module, use.key).numel()
     return window * (call.inputs.numel() + call.gradients.numel()) + len(call.gradients) * parameter
-
-
-def _numbers(piece: Piece) -> int:
-    return piece.left.numel() + piece.right.numel() if isinstance(piece, Outer) else piece.numel()
-
-
-def _numbers_of_product(pieces: Sequence[Piece]) -> int:
-    outers = [piece for piece in pieces if isinstance(piece, Outer)]
-    if len(outers) < len(pieces):
-        return 0
-    groups, columns = outers[0].right.shape[1:3]
-    positions = sum(piece.right.shape[-1] for piece in outers)
-    return groups * (2 * positions**2 if _gram_is_cheaper(outers) else outers[0].rows * columns)
 
 
 def _linear_weight(module: nn.Linear, x: Tensor, b: Tensor) -> Piece:
