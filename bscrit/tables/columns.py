@@ -143,21 +143,16 @@ def _missing(sheet: Sheet, columns: Columns, *roles: str) -> UserError:
     for column in columns.by:
         if tidy(column) in aliases:
             what = f"{column!r} holds the {aliases[tidy(column)]}: a role, not a group"
-            return UserError(
-                f"--by {column}", what, "name a column that separates fits, such as a model's size"
-            )
+            return UserError(f"--by {column}", what, "name a column that separates fits, as a model's size")
     for role, column in columns.of.items():
         if tidy(column) in aliases:
             what = f"takes {column!r}, and no other column holds the {aliases[tidy(column)]}"
             return UserError(f"--columns {role}={column}", what, f"give {role} another column")
-    what = (
-        f"has no column for {' or '.join(role.replace('_', ' ') for role in roles)}; found: {listed(names)}"
-    )
+    missing = " or ".join(role.replace("_", " ") for role in roles)
+    what = f"has no column for {missing}; found: {listed(names)}"
     if "batch_size" in roles and (parts := [name for name in names if is_part(name)]):
-        remedy = (
-            f"{parts[0]!r} is a part: multiply it by devices and accumulation into a new column batch_size"
-        )
-        return UserError(sheet.name, what, remedy)
+        remedy = "is a part: multiply it by devices and accumulation into a new column batch_size"
+        return UserError(sheet.name, what, f"{parts[0]!r} {remedy}")
     for column in names[:200]:
         for alias in get_close_matches(tidy(column), aliases, n=1):
             if _akin(tidy(column), alias):

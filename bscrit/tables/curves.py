@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 CROSSED = frozenset({"target", "censored", "reached", "low"})
 RUN = ["group", "batch_size", "seed", "run"]
+POINTS = 5  # of a run, which a search over so many rates would hardly sort by their steps
 LONG = 4.0  # ratio of the last step of a curve and its first; the seeds of one crossing never differ so much
 
 
@@ -78,7 +79,16 @@ def are_curves(sheet: Sheet, columns: Columns) -> bool:
     """Whether rows are points of curves, so that a run has several, and not crossings, one for each run."""
     if CROSSED & set(columns.of) or not (columns.metrics or "metric" in columns.of):
         return False
-    return bool(sheet.frame.duplicated(columns.run_columns).any())
+    return bool(sheet.frame.duplicated(columns.run_columns).any()) or _is_scheduled(sheet, columns)
+
+
+def _is_scheduled(sheet: Sheet, columns: Columns) -> bool:
+    """Whether a rate that is another in every row follows a schedule: steps rise along many rows of each run."""
+    if not {"lr", "steps"} <= set(columns.of) or sheet.frame[columns.of["steps"]].dtype.kind not in "iuf":
+        return False
+    runs = sheet.frame.groupby(columns.without("lr").run_columns, sort=False, dropna=False)
+    steps = runs[columns.of["steps"]]
+    return bool(steps.size().max() >= POINTS and (steps.diff().dropna() > 0).all())
 
 
 def refuse_unknown_metric(sheet: Sheet, columns: Columns) -> None:

@@ -95,8 +95,7 @@ def read_flags(sheet: Sheet, column: str) -> Flags:
     codes, words = distinct(sheet.frame[column])
     for code, word in enumerate(words):
         if word.strip().lower() not in TRUE | FALSE:
-            where = sheet.first(codes == code)
-            raise UserError(where, f"{column} is {word!r}", "write true or false")
+            raise UserError(sheet.first(codes == code), f"{column} is {word!r}", "write true or false")
     return np.array([*(word.strip().lower() in TRUE for word in words), False])[codes]
 
 
@@ -117,7 +116,7 @@ def _text(value: object) -> str:
 _GAP = re.compile(r"(?<=\d)[\s'’_](?=\d{3}(?!\d))")
 _PLAIN = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?", re.ASCII)
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?", re.ASCII)
-_BEYOND = re.compile(r"\s*(?:>=|=>|>|≥|⩾)\s*")
+_BEYOND = re.compile(r"^\s*(?:>=|=>|>|≥|⩾)\s*")
 _SWAP = str.maketrans(".,", ",.")
 _WORDS = {sign + word: float(f"{sign}inf") for word in ("inf", "infinity", "∞") for sign in ("", "+", "-")}
 _WORDS["nan"] = float("nan")
@@ -161,28 +160,17 @@ def _from_text(sheet: Sheet, column: str, series: pd.Series[Any], decimal: Decim
     codes, words = distinct(series)
     beyond = [_BEYOND.match(word) is not None for word in words]
     empty = [word.strip().lower() in MISSING for word in words]
-    values = np.append(_plainly(words, decimal), np.nan)
-    for code in np.flatnonzero(np.isnan(values[:-1])):
-        word = words[code]
-        value = parse_number(_BEYOND.sub("", word, count=1) if beyond[code] else word, decimal)
-        if value is None and not empty[code]:
-            other = parse_number(word, "," if decimal == "." else ".")
-            if other is not None:
+    values = np.full(len(words) + 1, np.nan)
+    for code, word in enumerate(words):
+        value = parse_number(_BEYOND.sub("", word), decimal)
+        if value is not None:
+            values[code] = value
+        elif not empty[code]:
+            if parse_number(word, "," if decimal == "." else ".") is not None:
                 raise _mixed(sheet, {column: series}, (column, word))
             where = sheet.first(codes == code)
             raise UserError(where, f"{column} is {word[:40]!r}", "write a number, or leave the cell empty")
-        values[code] = np.nan if value is None else value
     return Numbers(values[codes], np.array([*empty, True])[codes], np.array([*beyond, False])[codes])
-
-
-def _plainly(words: list[str], decimal: Decimal) -> Floats:
-    """The cells that pandas can read, at once; NaN for the others."""
-    import pandas as pd
-
-    texts = pd.Series(words, dtype=object)
-    if decimal == ",":
-        texts = texts.mask(texts.str.contains(".", regex=False)).str.replace(",", ".", regex=False)
-    return pd.to_numeric(texts, errors="coerce").to_numpy(float)
 
 
 def _mixed(sheet: Sheet, texts: Mapping[str, pd.Series[Any]], *cells: tuple[str, str]) -> UserError:

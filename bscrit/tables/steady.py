@@ -25,7 +25,7 @@ def with_steady_sizes(sheet: Sheet, columns: Columns) -> Sheet:
     size, step = frame[columns.of["batch_size"]], frame[columns.of["steps"]]
     if size.dtype.kind not in "iuf" or step.dtype.kind not in "iuf":
         return sheet
-    names = [column for column in columns.run_columns if column != columns.of["batch_size"]]
+    names = [*(columns.of[role] for role in ("seed", "run") if role in columns.of), *columns.by]
     run = frame.groupby(names, dropna=False).ngroup() if names else pd.Series(0, frame.index)
     if sheet.frame.index.nlevels > 1:
         run = pd.Series(run.to_numpy() * 1_000_000 + pd.factorize(sheet.frame.index.get_level_values(0))[0])

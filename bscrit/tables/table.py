@@ -105,9 +105,7 @@ def read_table(
         cautions += _budgets(roles, held.crossings)
     if not held.crossings:
         what = "; ".join(["holds no crossing", *held.notes])
-        raise UserError(
-            sheet.name, what, "give runs that met a target, or that were still running towards it"
-        )
+        raise UserError(sheet.name, what, "give runs that met a target, or were still running towards it")
     notes = (*sheet.notes, *roles.notes, *duplicates, *held.notes, *cautions)
     return replace(
         held, source=sheet.name, unit=unit or held.unit or "example", notes=tuple(dict.fromkeys(notes))
@@ -124,9 +122,7 @@ def _open(source: Any, columns: Mapping[str, str]) -> Sheet:
         raise UserError("", "no file is named", "name a table or a results folder")
     for path in paths:
         if not isinstance(path, str | os.PathLike):
-            remedy = (
-                "give a path, several paths, or a data frame; rows in Python become one by pandas.DataFrame"
-            )
+            remedy = "give a path, several, or a data frame; rows in Python become one by pandas.DataFrame"
             raise UserError("", f"cannot read {path!r:.40}, a {type(path).__name__}", remedy)
     return join([long_form(open_sheet(path), columns) for path in paths])
 

@@ -361,8 +361,9 @@ def scattered(sizes: tuple[int, ...], spread: int) -> list[tuple[int, int, float
 @pytest.mark.parametrize("named", [False, True])
 def test_batch_sizes_that_scatter_about_a_constant_are_one(tmp_path: Path, named: bool) -> None:
     rows = scattered((1000, 4000), 20) + (scattered((1000,), 19) if named else [])
-    header = "batch_size,step,loss" + (",seed" if named else "")
-    lines = [f"{b},{s},{loss:.6f}" + (f",{i // 400}" if named else "") for i, (b, s, loss) in enumerate(rows)]
+    header = "batch_size,step,loss" + (",seed,lr" if named else "")
+    seeds = [f",{i // 400},{0.1 / (1 + i % 400)}" if named else "" for i in range(len(rows))]
+    lines = [f"{b},{s},{loss:.6f}{seed}" for (b, s, loss), seed in zip(rows, seeds, strict=True)]
     table = read(tmp_path, "\n".join([header, *lines]), targets=[3.0])
     assert {crossing.batch_size for crossing in table.crossings} == {1000, 4000}
     assert len(table.crossings) == 2 + named
@@ -392,3 +393,20 @@ def test_a_setting_of_runs_that_nobody_recognised_is_named(tmp_path: Path) -> No
     assert "rows with different 'strength' are pooled; --by strength separates them" in notes((0.0, 0.1))
     assert "pooled" not in notes((0.1, 0.1))
     assert "pooled" not in notes((0.0, 0.1), logged=True), "a value that changes along a run is no setting"
+
+
+def test_a_rate_that_is_another_in_every_row_is_a_schedule(tmp_path: Path) -> None:
+    rows = [
+        (b, s, 5 - 2 * s / (400 + 51200 / b), 0.1 * (1 - s / 4001))
+        for b in (64, 256)
+        for s in range(10, 4001, 10)
+    ]
+    content = "\n".join(["batch_size,step,loss,lr", *(f"{b},{s},{x:.6f},{lr:.7f}" for b, s, x, lr in rows)])
+    table = read(tmp_path, content, targets=[3.0])
+    assert [crossing.steps for crossing in table.crossings] == [
+        pytest.approx(s, rel=0.01) for s in (1200, 600)
+    ]
+    grid = "batch_size,steps,lr,final_loss\n" + "".join(
+        f"8,{90 + (i - 3) ** 2},{2**-i},3.2\n" for i in range(7)
+    )
+    assert len(read(tmp_path, grid).crossings) == 7
