@@ -5,23 +5,25 @@ weight in the update, c common to all. Data-parallel training averages over R ra
 
     G_B = (1/R) sum d = sum w g / W,   W = sum w over all micro-batches of all ranks,   c = R/W,
 
-and whatever the loop divides its losses by, g_i = (W/R) d_i/w_i has G_B as its mean. `Sums` takes g_i R/W.
+and whatever the loop divides its losses by, g_i = (W/R) d_i/w_i has G_B as its mean. With it, the sums are those of
+`bscrit.measure.sums`, of which ranks exchange the numbers alone.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from bscrit.measure.sums import Sample, Sums
+from bscrit.measure.sums import Sample
 from bscrit.meter.flat import chunks, flat, read, real, squared_norm, wide
 from bscrit.meter.ranks import add_over_ranks, fingerprint, of_all_ranks, ranks, twins
 
@@ -44,6 +46,16 @@ class StepOutcome:
     examples: int
     groups: int
     fault: str
+
+
+@dataclass(frozen=True)
+class _Group:
+    """A micro-batch: |d|^2 by parameter, its examples, its weight in the update, and the scale of its loss."""
+
+    squares: Mapping[int, Tensor]
+    size: int
+    share: float
+    loss_scale: float
 
 
 class StepSums:
@@ -110,12 +122,9 @@ class StepSums:
         """The gradients seen since the last call are those of `size` examples."""
         if not self._now:
             self.fault = self.fault or "unseen"
-        if self._scales and self._scales[0] != loss_scale:
+        if self._groups and self._groups[0].loss_scale != loss_scale:
             self.fault = self.fault or "rescaled"
-        self._squares.append(dict(self._now))
-        self._sizes.append(size)
-        self._shares.append(share)
-        self._scales.append(loss_scale)
+        self._groups.append(_Group(dict(self._now), size, share, loss_scale))
         self._now.clear()
 
     def outcome(self, examples: int, device: torch.device, group: dist.ProcessGroup | None) -> StepOutcome:
@@ -128,50 +137,43 @@ class StepSums:
         if self._now:
             self.fault = self.fault or "open"
         self.close()
-        unit = sum(self._shares) if self.per_rank else 1.0
-        weights = [share / unit for share in self._shares]
-        if self.per_rank and not self._adds_up(sum(self._shares)):
+        shares = np.array([each.share for each in self._groups])
+        if self.per_rank and not self._adds_up(float(shares.sum())):
             self.fault = self.fault or "divisor"
-        scale = self._scales[0] if self._scales else 1.0
+        scale = self._groups[0].loss_scale if self._groups else 1.0
         if not math.isfinite(scale) or scale <= 0:
             scale = math.nan
         squares = self._read_squares()
-        sums = Sums(lanes=1)
-        if weights and not self.fault:
-            each = [sum(row) / scale**2 / w**2 for row, w in zip(squares, weights, strict=True)]
-            sums.put({"identity": torch.tensor([each], dtype=torch.float64)}, [], self._sizes, weights)
         marks = [fingerprint(row, self.parameters) for row in squares]
-        facts = [*sums.squares["identity"].tolist(), *sums.weights.tolist()]
-        facts += [float(examples), float(len(weights)), float(bool(self.fault)), float(twins(marks))]
+        sums = [0.0] * 4
+        if not self.fault:
+            w, m = shares / (shares.sum() if self.per_rank else 1.0), [each.size for each in self._groups]
+            d = np.array([sum(row) for row in squares]) / scale**2
+            sums = [(d / w).sum(), w.sum(), (w / m).sum(), (w * w / m).sum()]
+        facts = [*sums, examples, len(squares), bool(self.fault), twins(marks)]
         square, w, w_m, ww_m, all_examples, groups, faults, alike = add_over_ranks(facts, device, group)
         fault = self.fault or ("elsewhere" if faults else "")
         if not fault and not self.per_rank and not self._adds_up(w):
             fault = "divisor"
-        if not fault and groups >= 2 and math.isfinite(square):
+        measured = not fault and groups >= 2 and math.isfinite(square)
+        if measured:
             mine = sum(total for total, _ in marks), sum(mean for _, mean in marks)
             alike_ranks = twins(of_all_ranks(mine, device, group))
             if 2 * alike >= groups or 2 * alike_ranks >= ranks(group):
                 fault = "same"
         sample = None
-        if not fault and groups >= 2 and math.isfinite(square) and self.ready:
-            sums.squares["identity"].fill_(square)
-            sums.weights = torch.tensor([w, w_m, ww_m], dtype=torch.float64)
-            length = math.sqrt(self._squared_total(scale, group))
-            sums.total = [torch.tensor([[length]], dtype=torch.float64)]
-            to_update = (w / ranks(group)) ** 2
-            n_small, sq_small, n_big, sq_big = sums.samples()["identity"][0]
-            sample = (n_small, sq_small * to_update, n_big, sq_big * to_update)
+        if measured and not fault and self.ready:
+            to_update = ranks(group) ** 2
+            square_of_total = self._squared_total(scale, group)
+            sample = (w / w_m, square * w / to_update, w * w / ww_m, square_of_total / to_update)
         self._clear()
         return StepOutcome(sample, round(all_examples), round(groups), fault)
 
     def _clear(self) -> None:
         self._totals: dict[int, Tensor] = {}
         self._preconditioners: Sequence[Tensor | None] | None = None
+        self._groups: list[_Group] = []
         self._now: dict[int, Tensor] = {}
-        self._squares: list[dict[int, Tensor]] = []
-        self._sizes: list[int] = []
-        self._shares: list[float] = []
-        self._scales: list[float] = []
 
     def _adds_up(self, shares: float) -> bool:
         return self.divisor is None or self.own or math.isclose(shares, self.divisor)
@@ -183,8 +185,8 @@ class StepSums:
 
     def _read_squares(self) -> list[list[float]]:
         """|d|^2 per group and parameter."""
-        numbers = iter(read([square for row in self._squares for square in row.values()]))
-        rows = [{index: next(numbers) for index in row} for row in self._squares]
+        numbers = iter(read([square for each in self._groups for square in each.squares.values()]))
+        rows = [{index: next(numbers) for index in each.squares} for each in self._groups]
         return [[row.get(index, 0.0) for index in range(len(self.parameters))] for row in rows]
 
     def _squared_total(self, scale: float, group: dist.ProcessGroup | None) -> float:
