@@ -14,7 +14,7 @@ from bscrit.fit.crossings import Family, families
 from bscrit.fit.diagnostics import diagnose
 from bscrit.fit.frontier import choose, rows_of, summarise
 from bscrit.fit.hyperbola import Hyperbola, fit_hyperbola
-from bscrit.fit.identify import answer, judge
+from bscrit.fit.identify import Answer, answer, judge
 from bscrit.fit.points import points_of
 from bscrit.fit.report import Report
 from bscrit.fit.result import Fit
@@ -44,7 +44,8 @@ def fit_family(family: Family, table: CrossingTable, widest: float = WIDEST) -> 
     curve = fit_hyperbola(summarise(rows, keep))
     knee, fall = (freed(curve, form) if curve else None for form in (sharpness, steepness))
     verdict = judge(curve, knee, fall, rises=turn is not None)
-    said = answer(curve, verdict, knee, fall)
+    decided = turn is None or verdict == "lower bound"
+    said = answer(curve, verdict, knee, fall) if decided else Answer()
     points = points_of(frontier, rows, keep)
     diagnostics = diagnose(curve, knee, fall)
     draft = Draft(

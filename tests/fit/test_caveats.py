@@ -147,6 +147,17 @@ def test_steps_rise(rise, seeds):
     assert [point.robust_weight for point in fit.points] == [float(p.batch_size <= last) for p in fit.points]
 
 
+def test_a_rise_from_the_first_batch_sizes_on_leaves_nothing_to_bound():
+    """From B_crit/4 on to a rise that doubles steps at 2 B_crit: a bump, and no upper bound."""
+    data = [replace(row, steps=row.steps * (1 + row.batch_size / 512)) for row in rows(0.02, 3, SIZES[2:])]
+    (fit,) = fit_table(CrossingTable(tuple(data))).fits
+    assert fit.verdict == "not identified"
+    assert fit.b_crit == fit.s_min == Estimate(None)
+    codes = {caveat.code for caveat in fit.caveats}
+    assert "steps-rise" in codes
+    assert "undecided" not in codes
+
+
 def test_a_large_batch_that_never_arrives_is_a_rise():
     data = [replace(row, censored=row.batch_size > 1024) for row in rows(0.02)]
     beyond = [replace(row, steps=3 * row.steps) if row.censored else row for row in data]

@@ -53,7 +53,7 @@ def needs_smaller(f: Draft) -> Iterator[Caveat]:
 
 
 def undecided(f: Draft) -> Iterator[Caveat]:
-    if f.verdict == "not identified" and f.curve is not None and not f.of_another_curve:
+    if f.verdict == "not identified" and f.curve is not None and f.turn is None and not f.of_another_curve:
         ends = interval(f.curve.b_crit)
         text = (
             f"with a scatter of {percent(f.scatter)}, batch sizes {size(f.tried[0])} to {size(f.tried[-1])}"
