@@ -8,7 +8,7 @@ from typing import Any
 
 from bscrit.engine.evaluation import measuring
 from bscrit.engine.workload import Workload
-from bscrit.errors import UserError, nearest
+from bscrit.errors import UserError, in_short, nearest
 from bscrit.goal import LOSS, TRAIN_LOSS
 from bscrit.plugins import WORKLOADS, load
 from bscrit.spec.tables import SweepTable
@@ -33,7 +33,8 @@ def load_workload(
     try:
         workload = kind(**settings)
     except (ValueError, TypeError, FileNotFoundError) as error:
-        raise UserError(where, str(error), "correct the keys of [workload]") from error
+        what = in_short(error).removeprefix("ValueError: ")
+        raise UserError(where, what, "correct the keys of [workload]") from error
     _check_methods(workload, where, metric)
     if validation_examples is not None:
         if not any(

@@ -108,3 +108,12 @@ def test_for_the_training_loss_nothing_need_be_evaluated(write):
     assert load_workload(f"{name}:Mine", {}, "train_loss").unit == "example"
     with pytest.raises(UserError, match="has no method 'evaluate'"):
         load_workload(f"{name}:Mine", {})
+
+
+@pytest.mark.parametrize(
+    ("error", "what"), [("ValueError('no\\nroom')", "no"), ("TypeError('a\\nb')", "TypeError: a")]
+)
+def test_an_error_of_many_lines_is_one(write, error, what):
+    with pytest.raises(UserError) as caught:
+        load_workload(f"{write(init=f'raise {error}')}:Mine", {})
+    assert caught.value.what == what
