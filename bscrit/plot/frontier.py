@@ -18,7 +18,7 @@ from bscrit.fit.report import Report
 from bscrit.fit.result import Fit, Forecast
 from bscrit.plot import labels
 from bscrit.plot.figure import finished, lacks_points
-from bscrit.plot.series import Frame, batch_sizes, draw_series, explain, reach, shown
+from bscrit.plot.series import Frame, batch_sizes, critical_point, draw_series, explain, reach, shown
 from bscrit.plot.style import FAINT, GREY, SERIES, panels, sign
 from bscrit.plot.ticks import limits, log_axis, ticks_at
 from bscrit.words import compact
@@ -26,6 +26,8 @@ from bscrit.words import compact
 DIAGONALS = 10
 MOST_FORECASTS = 3
 PREFERRED = ("hessian", "adam", "identity")  # the nearer to what B_crit is an average of, the earlier
+Predicted = tuple[str, Forecast, tuple[float, float]]
+"""A metric, its forecast, and that as (B_crit, 2 S_min)."""
 PREDICTED: dict[str, Any] = {"linestyle": (0, (3, 1.2, 1, 1.2)), "linewidth": 1.1}
 
 
@@ -39,10 +41,9 @@ def frontier(ax: Axes, fits: Sequence[Fit], unit: str) -> None:
     told = {index: predicted for index, fit in enumerate(drawn) if (predicted := _predicted(fit))}
     if len(told) > MOST_FORECASTS:
         told = dict([max(told.items())])
-    criticals = [_critical(forecast) for _, forecast in told.values()]
     batch, steps = reach(drawn)
-    batch += [b_crit for b_crit, _ in criticals]
-    steps += [twice_s_min for _, twice_s_min in criticals]
+    batch += [b_crit for _, _, (b_crit, _) in told.values()]
+    steps += [twice_s_min for _, _, (_, twice_s_min) in told.values()]
     xspan = limits(steps, pad=0.1)
     yspan = limits((b * s for b, s in zip(batch, steps, strict=True)), pad=0.1)
     log_axis(ax.xaxis, "Optimizer steps", xspan)
@@ -53,47 +54,34 @@ def frontier(ax: Axes, fits: Sequence[Fit], unit: str) -> None:
     frame = Frame(lambda batch, steps: (steps, batch * steps), beyond, arrow)
     for index in range(len(drawn)):
         draw_series(ax, index, drawn, unit, frame)
-    for index, critical in zip(told, criticals, strict=True):
+    for index, (_, _, critical) in told.items():
         colour = SERIES[index][0]
         ax.plot(*frame.hyperbola(beyond, critical), color=colour, zorder=1.9, label="_predicted", **PREDICTED)
         point = frame.place(*np.array(critical)[:, None])
         ax.plot(*point, "d", ms=6, mfc="white", mec=colour, mew=1, zorder=4.8, label="_predicted b_crit")
     if told:
-        only = (
-            f" (drawn for {labels.name(drawn[max(told)], fits)} only)" if len(drawn) > MOST_FORECASTS else ""
-        )
-        sign(
-            ax,
-            _prediction(list(told.values())) + only,
-            marker="d",
-            markersize=6,
-            markerfacecolor="white",
-            **PREDICTED,
-        )
+        name = labels.name(drawn[max(told)], fits)
+        only = f" (drawn for {name} only)" if len(drawn) > MOST_FORECASTS else ""
+        look = {**PREDICTED, "marker": "d", "markersize": 6, "markerfacecolor": "white"}
+        sign(ax, _prediction(list(told.values())) + only, **look)
     explain(ax, drawn, len(fits) - len(drawn))
 
 
-def _predicted(fit: Fit) -> tuple[str, Forecast] | None:
-    """The forecast in the metric that is nearest to what B_crit is, with that metric; None without values."""
-    by_metric = {
-        comparison.metric: comparison.forecast
-        for comparison in fit.noise
-        if comparison.forecast and comparison.forecast.s_min.value and comparison.forecast.b_crit.value
-    }
-    return next(((metric, by_metric[metric]) for metric in PREFERRED if metric in by_metric), None)
+def _predicted(fit: Fit) -> Predicted | None:
+    """The forecast in the metric that is nearest to what B_crit is, None where none has values."""
+    for metric in PREFERRED:
+        for one in fit.noise:
+            if one.metric == metric and one.forecast and (critical := critical_point(one.forecast)):
+                return metric, one.forecast, critical
+    return None
 
 
-def _critical(forecast: Forecast) -> tuple[float, float]:
-    """(B_crit, 2 S_min)."""
-    return forecast.b_crit.value or 0.0, 2 * (forecast.s_min.value or 0.0)
-
-
-def _prediction(told: Sequence[tuple[str, Forecast]]) -> str:
+def _prediction(told: Sequence[Predicted]) -> str:
     """The legend line of all forecasts."""
     whence = dict.fromkeys(
-        f"{labels.scale(metric)} at batch size {compact(forecast.batch_size)}" for metric, forecast in told
+        f"{labels.scale(metric)} at batch size {compact(forecast.batch_size)}" for metric, forecast, _ in told
     )
-    errors = [forecast.error for _, forecast in told if forecast.error.value is not None]
+    errors = [forecast.error for _, forecast, _ in told if forecast.error.value is not None]
     text = f"predicted from {', '.join(whence)} alone"
     if errors:
         text += f": {labels.B_CRIT} {', '.join(f'{error.value:.2g}' for error in errors)}"
@@ -114,14 +102,9 @@ def _diagonals(ax: Axes, sizes: Sequence[float], unit: str) -> None:
         """Steps at the top edge to batch size, and back; the axis asks at 0 too, before it has its limits."""
         return top / np.maximum(value, np.finfo(float).tiny * max(top, 1))
 
-    def over_right(value: Any) -> Any:
-        return value / right
-
-    def times_right(value: Any) -> Any:
-        return value * right
-
     above = ax.secondary_xaxis("top", functions=(over_top, over_top))
-    beside = ax.secondary_yaxis("right", functions=(over_right, times_right))
+    over_right: Any = (lambda value: value / right, lambda size: size * right)
+    beside = ax.secondary_yaxis("right", functions=over_right)
     leaving_above = [size for size in sizes if size * right >= top]
     leaving_right = [size for size in sizes if size * right < top]
     for axis, leaving in ((above.xaxis, leaving_above), (beside.yaxis, leaving_right)):

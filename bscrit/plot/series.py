@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from bscrit.curve import Floats
-from bscrit.fit.result import Fit, Point
+from bscrit.fit.result import Fit, Forecast, Point
 from bscrit.plot.labels import B_CRIT, b_crit, name
 from bscrit.plot.style import FAINT, GREY, MOST, SERIES, sign
 
@@ -54,7 +54,7 @@ def reach(fits: Sequence[Fit]) -> tuple[list[float], list[float]]:
     return [batch for batch, _ in pairs], [steps for _, steps in pairs]
 
 
-def critical_point(fit: Fit) -> tuple[float, float] | None:
+def critical_point(fit: Fit | Forecast) -> tuple[float, float] | None:
     """(B_crit, 2 S_min), None where the data give no value."""
     if fit.b_crit.value is None or fit.s_min.value is None:
         return None
