@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 from bscrit.goal import Direction
 
@@ -103,6 +104,7 @@ _RATE = re.compile(
 _NO_RATE = words("min final end last decay decayed weight warmup")
 
 
+@lru_cache(maxsize=10_000)  # a log has a few names in every line
 def tidy(name: str) -> str:
     """A column's name in lower case with underscores, without the prefix of a tracker."""
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.strip())
@@ -155,6 +157,7 @@ def also_says(column: str, role: str) -> bool:
     return False
 
 
+@lru_cache(maxsize=10_000)
 def may_be_metric(column: str) -> bool:
     """Whether a name says a loss or another metric, and not its spread or a weight."""
     said = set(tidy(column).split("_"))

@@ -23,7 +23,8 @@ from bscrit.tables.separated import parse
 from bscrit.tables.sheet import Sheet
 from bscrit.words import counted
 
-CANDIDATES = 1000  # lines with a step in them, among which a log shows its points
+HEAD = 2_000_000  # characters, among which a log shows its points: some print their whole source first
+LONGEST = 10_000  # characters at the end of a line that are read
 MLPERF = ":::MLLOG"
 AXES = words("step steps iter iteration iterations update updates epoch")
 SHORT = {
@@ -50,7 +51,7 @@ def is_log(text: str) -> bool:
     """Whether several lines hold a point of a curve, in a text that is no JSON."""
     if _JSON.match(text):
         return False
-    points = (cells for _, cells in islice(_lines(text), CANDIDATES) if "step" in cells or "epoch" in cells)
+    points = (cells for _, cells in _lines(text[:HEAD]) if {"step", "epoch", "samples_count"} & set(cells))
     return len(list(islice(points, 2))) == 2
 
 
@@ -109,7 +110,7 @@ def _lines(text: str) -> Iterator[tuple[int, Cells]]:
     for number, line in enumerate(io.StringIO(_COLOUR.sub("", text), newline="\n"), 1):
         if not _AXIS.search(line):
             continue
-        for part in line.split("\r"):
+        for part in (part[-LONGEST:] for part in line.split("\r")):
             if MLPERF in part:
                 cells = _of_mlperf(part.partition(MLPERF)[2])
             else:
