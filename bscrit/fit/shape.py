@@ -163,9 +163,9 @@ def scatter_of_means(sample: Sample) -> float:
 
 
 def _error(sample: Sample, least: int) -> float:
-    """Standard error of a batch size's mean ln(steps): of the curve through those up to the minimum, or of seeds.
+    """Standard error of a batch size's mean ln(steps): of seeds, or of the curve through those up to the minimum.
 
-    Where neither is there, that of a parabola through all.
+    Where those are too few, of a parabola through all.
     """
     within = float(np.maximum(sample.n - 1, 0).sum())
     seeds = sqrt(float(sample.ss.sum()) / within / float(sample.n[sample.n > 0].mean())) if within else 0.0
@@ -173,7 +173,7 @@ def _error(sample: Sample, least: int) -> float:
     every = sample.means
     if falling < inf:
         return max(seeds, falling)
-    if seeds or len(every) <= FEWEST:
+    if len(every) <= FEWEST:
         return seeds or LEAST_RISE
-    bend = np.polyfit(every.x, every.mean, 2)
-    return sqrt(float(((every.mean - np.polyval(bend, every.x)) ** 2).sum()) / (len(every) - 3))
+    rest = every.mean - np.polyval(np.polyfit(every.x, every.mean, 2), every.x)
+    return max(seeds, sqrt(float((rest**2).sum()) / (len(every) - 3)))
