@@ -21,7 +21,7 @@ from bscrit.engine.memory import tune_allocator
 from bscrit.engine.self_test import choose_engine
 from bscrit.engine.workload import Workload
 from bscrit.noise_settings import NoiseSettings
-from bscrit.sweep.noise_settings import cadence
+from bscrit.sweep.cadence import cadence
 from bscrit.train.noise import NoiseSampler
 from bscrit.workloads.classifier import Classifier
 from bscrit.workloads.language import Language

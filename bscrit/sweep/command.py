@@ -15,9 +15,9 @@ from bscrit.preflight import Preflight
 from bscrit.results import Results, is_results, read_records
 from bscrit.spec import Spec, read_spec
 from bscrit.sweep.auto import MOST
+from bscrit.sweep.cadence import measured_otherwise
 from bscrit.sweep.executors import executor_of
 from bscrit.sweep.largest_cost import largest_cost
-from bscrit.sweep.noise_settings import measured_otherwise
 from bscrit.sweep.plan import plan
 from bscrit.sweep.preflight import inspect
 from bscrit.sweep.run import check_torch, default_folder, run

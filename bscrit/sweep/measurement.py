@@ -16,8 +16,8 @@ from bscrit.crossing import steps_to
 from bscrit.order import Cohort
 from bscrit.record import Record
 from bscrit.sweep.batch_size import SEEDS_AGAIN, BatchSize
+from bscrit.sweep.cadence import noise_settings
 from bscrit.sweep.caps import MAX_RETREATS, lowered, repeat_cap, rule_cap
-from bscrit.sweep.noise_settings import noise_settings
 from bscrit.sweep.rates import Tuned, round_rate
 from bscrit.sweep.search import fewest_searched
 

@@ -15,8 +15,8 @@ from bscrit.record import Record
 from bscrit.results import Results
 from bscrit.spec import Spec
 from bscrit.sweep.auto import active, choose
+from bscrit.sweep.cadence import measured_otherwise
 from bscrit.sweep.drive import Outcome
-from bscrit.sweep.noise_settings import measured_otherwise
 from bscrit.sweep.progress import failure, point_of
 from bscrit.trial import Status
 from bscrit.words import compact, counted, duration, number, plural

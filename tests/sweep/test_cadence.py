@@ -10,8 +10,8 @@ from simulated import FACTS, make_spec, sweep
 from bscrit.noise_settings import NoiseSettings
 from bscrit.results import Results
 from bscrit.spec.noise import NoiseTable
+from bscrit.sweep.cadence import CLOSEST, FARTHEST, cadence, measured_otherwise
 from bscrit.sweep.drive import Outcome
-from bscrit.sweep.noise_settings import CLOSEST, FARTHEST, cadence, measured_otherwise
 from bscrit.sweep.plan import plan
 from bscrit.sweep.summary import summary
 
