@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from bscrit.engine.workload import Workload
 from bscrit.errors import UserError
@@ -28,9 +29,15 @@ def in_storage(model: nn.Module, device: torch.device, dtype: torch.dtype, owner
     """The model on the device, its floating tensors of this type; complex buffers stay complex.
 
     Raises:
-        UserError: a parameter that is complex, which an update would not treat as two numbers.
+        UserError: a parameter that is complex, which an update would not treat as two numbers; one without a shape.
     """
     for name, parameter in model.named_parameters():
+        if is_lazy(parameter):
+            raise UserError(
+                f"{owner}.model",
+                f"parameter {name!r} has no shape before the first batch: it is of a lazy module",
+                "give the module its sizes, or run a batch through the model before it is returned",
+            )
         if parameter.is_complex():
             raise UserError(
                 f"{owner}.model",

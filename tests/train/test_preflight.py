@@ -168,6 +168,11 @@ def test_complex_parameters_are_refused_by_name_and_complex_buffers_stay_complex
     )
 
 
+def test_a_lazy_module_is_refused_by_name(own):
+    with pytest.raises(UserError, match="parameter 'weight' has no shape before the first batch"):
+        own(model="return nn.LazyLinear(1)")
+
+
 SPARSE = """
 class Halved(torch.autograd.Function):
     @staticmethod
