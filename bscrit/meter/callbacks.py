@@ -21,6 +21,6 @@ class MeterSettings(TypedDict, total=False):
 
 def check_names(settings: Mapping[str, object]) -> None:
     """Raises UserError for a setting that there is not, before training starts."""
-    known = MeterSettings.__annotations__
-    for name in settings.keys() - known.keys():
-        raise UserError("NoiseCallback", f"has no setting {name!r}", nearest(name, known))
+    names = MeterSettings.__annotations__
+    for name in settings.keys() - names.keys():
+        raise UserError("NoiseCallback", f"has no setting {name!r}", nearest(name, names))

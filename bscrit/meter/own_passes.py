@@ -40,17 +40,10 @@ class LossGradients:
 
     def __init__(self, model: nn.Module, loss: Loss, parameters: Sequence[nn.Parameter]) -> None:
         self.whole = _LossOf(_inner(model), loss)
-        wanted = {id(parameter): index for index, parameter in enumerate(parameters)}
-        aliases: dict[int, Tensor] = {}
-        self.values: dict[str, Tensor] = {}
-        for name, parameter in self.whole.named_parameters():
-            alias = parameter.detach()
-            if id(parameter) in wanted:
-                aliases[wanted[id(parameter)]] = alias.requires_grad_()
-            self.values[name] = alias
-        for name, buffer in self.whole.named_buffers():
-            self.values[name] = buffer.clone()
-        self.leaves = [aliases[index] for index in range(len(parameters))]
+        aliases = {parameter: parameter.detach() for parameter in self.whole.parameters()}
+        self.leaves = [aliases[parameter].requires_grad_() for parameter in parameters]
+        self.values = {name: aliases[parameter] for name, parameter in self.whole.named_parameters()}
+        self.values |= {name: buffer.clone() for name, buffer in self.whole.named_buffers()}
 
     def of(self, batch: Any) -> list[Tensor | None]:
         """Per parameter; None where it plays no part."""
