@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from bscrit.measure.layers import LayerCall, ParameterUse
+from bscrit.measure.layers import ParameterUse
 
 Keys = Mapping[str, str]
 """From a parameter's name in its layer to its name in the model."""
@@ -91,9 +91,8 @@ class LayerRecorder:
             inputs, outputs = self._inputs(call, examples), self._by_example(gradient, examples)
             if inputs is None or outputs is None:
                 raise UnrecordedUse(call.keys.values())
-            layer_call = LayerCall(call.module, inputs, outputs)
             for key, name in call.keys.items():
-                uses[name].append(ParameterUse(layer_call, key))
+                uses[name].append(ParameterUse(call.module, key, inputs, outputs))
         return uses
 
     def _hook(self, keys: Keys) -> Callable[[nn.Module, Any, Any], Tensor | None]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import reduce
 from math import prod
 from operator import add
 from typing import Any
@@ -27,38 +27,25 @@ BUDGET_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True, eq=False)
-class LayerCall:
-    """A call of a layer by N examples, of each of which it saw f rows."""
+class ParameterUse:
+    """One use of a parameter, by a call of a layer by N examples, of each of which it saw f rows."""
 
     module: nn.Module
+    key: str
+    """The parameter's name in the layer."""
     inputs: Tensor
     """(N, f, ...)"""
     gradients: Tensor
     """(N, f, ...), of the losses with respect to the layer's output."""
 
-    @cached_property
-    def gradient_squares(self) -> Tensor:
-        """(N,), which weight and bias share."""
-        return square(self.gradients)
-
-
-@dataclass(frozen=True)
-class ParameterUse:
-    """One use of a parameter, by a call of a layer."""
-
-    call: LayerCall
-    key: str
-    """The parameter's name in the layer."""
-
     def piece(self, block: slice = slice(None)) -> Piece:
         """The part of the use in the gradients of a block of examples."""
-        module = self.call.module
-        return rules_of(module)[self.key](module, self.call.inputs[block], self.call.gradients[block])
+        return rules_of(self.module)[self.key](self.module, self.inputs[block], self.gradients[block])
 
     def is_product(self) -> bool:
         """Whether it is by a linear layer at one position, where a weight's gradient is a single product."""
-        module, b = self.call.module, self.call.gradients
-        return isinstance(module, nn.Linear) and b.numel() == len(b) * module.out_features
+        b = self.gradients
+        return isinstance(self.module, nn.Linear) and b.numel() == len(b) * self.module.out_features
 
 
 @dataclass(frozen=True)
@@ -98,8 +85,7 @@ def rules_of(module: nn.Module) -> Mapping[str, Rule]:
 def squares(uses: Sequence[ParameterUse], examples: int) -> Tensor:
     """Squared gradients of one parameter, (examples,) in float64, from all of its uses."""
     if len(uses) == 1 and uses[0].is_product():
-        call = uses[0].call
-        return call.gradient_squares * (square(call.inputs) if uses[0].key == "weight" else 1)
+        return square(uses[0].gradients) * (square(uses[0].inputs) if uses[0].key == "weight" else 1)
     return torch.cat([_squares([use.piece(block) for use in uses]) for block in _blocks(uses, examples)])
 
 
@@ -162,10 +148,9 @@ def _blocks(uses: Sequence[ParameterUse], examples: int) -> Iterator[slice]:
 
 def _most_numbers(use: ParameterUse) -> int:
     """Numbers in the piece of a use, and in what it is made from; the products of two pieces are no more."""
-    call = use.call
-    window: int = prod(getattr(call.module, "kernel_size", ()))
-    parameter: int = getattr(call.module, use.key).numel()
-    return window * (call.inputs.numel() + call.gradients.numel()) + len(call.gradients) * parameter
+    window: int = prod(getattr(use.module, "kernel_size", ()))
+    parameter: int = getattr(use.module, use.key).numel()
+    return window * (use.inputs.numel() + use.gradients.numel()) + len(use.gradients) * parameter
 
 
 def _linear_weight(module: nn.Linear, x: Tensor, b: Tensor) -> Piece:

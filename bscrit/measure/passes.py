@@ -224,10 +224,11 @@ def _collected(
             else:
                 square = torch.zeros(lanes * count, dtype=torch.float64, device=parameter.device)
             squares.append(square.view(lanes, count))
-    calls = {use.call for of_parameter in uses.values() for use in of_parameter}
-    kept = [tensor for call in calls for tensor in (call.inputs, call.gradients)]
-    kept += [tensor for tensor in of_each.values() if tensor is not None]
-    size = sum(tensor.numel() * tensor.element_size() for tensor in kept)
+    kept = [tensor for tensor in of_each.values() if tensor is not None]
+    kept += [tensor for used in uses.values() for use in used for tensor in (use.inputs, use.gradients)]
+    size = sum(
+        tensor.numel() * tensor.element_size() for tensor in {id(tensor): tensor for tensor in kept}.values()
+    )
     return ExampleGradients(totals, squares, gradients, size // (lanes * count))
 
 

@@ -25,6 +25,7 @@ FINEST = 1 / 40  # of the steps to the target
 BLOCKS = 5  # a window at least, so that its scatter is seen
 FEWEST = 4  # blocks of a window that is halved off
 NEIGHBOURS = 2  # on each side
+TINY = float(np.finfo(float).tiny)
 
 
 @dataclass(frozen=True)
@@ -169,18 +170,16 @@ def _tables(runs: Runs) -> list[Floats]:
 def _around(samples: NoiseSamples, others: Sequence[NoiseSamples]) -> Floats:
     """Q of each sample, (n,): the mean of as many neighbours on either side; of all runs for a run of one sample."""
     norms = np.abs(samples.sq_big)  # in the metric of an indefinite Hessian a square may be negative
-    n = len(norms)
-    if n == 1:
+    last = len(norms) - 1
+    if not last:
         norms = np.concatenate([np.abs(other.sq_big) for other in others])
-        return np.array([max(float(norms.mean()), np.finfo(float).tiny)])
-    index = np.arange(n)
-    side = np.clip(np.minimum(index, n - 1 - index), 1, NEIGHBOURS)
-    low, high = np.maximum(index - side, 0), np.minimum(index + side + 1, n)
-    largest = max(float(norms.max()), np.finfo(float).tiny)
-    shares = norms / largest
-    sums = np.concatenate([[0.0], np.cumsum(shares)])
-    means = (sums[high] - sums[low] - shares) / (high - low - 1)
-    return np.asarray(largest * np.maximum(means, 1e-12))
+        return np.array([max(float(norms.mean()), TINY)])
+    means = []
+    for index in range(last + 1):
+        side = min(max(min(index, last - index), 1), NEIGHBOURS)
+        near = [*norms[max(index - side, 0) : index], *norms[index + 1 : index + side + 1]]
+        means.append(np.mean(near))
+    return np.maximum(means, max(float(norms.max()) * 1e-12, TINY))
 
 
 def _blocks(tables: Sequence[Floats], low: float, high: float) -> tuple[Floats, NDArray[np.intp]]:
