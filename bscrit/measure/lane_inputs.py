@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from bscrit.measure.nested import narrowed, tensors_of
+from bscrit.measure.nested import map_tensors, narrowed, tensors_of
 
 Tensors = Mapping[str, Tensor]
 
@@ -50,6 +50,12 @@ class LaneInputs:
     def lanes(self) -> Iterator[LaneInputs]:
         """Each lane by itself."""
         return (self.of_lanes(lane, lane + 1) for lane in range(self.shape[0]))
+
+    @property
+    def first(self) -> LaneInputs:
+        """The first lane, without the axis of lanes."""
+        nests = (self.parameters, self.buffers, self.batch)
+        return LaneInputs(*(map_tensors(lambda tensor: tensor[0], nest) for nest in nests))
 
     def of_examples(self, first: int, last: int) -> LaneInputs:
         return LaneInputs(self.parameters, self.buffers, narrowed(self.batch, first, last - first, axis=1))

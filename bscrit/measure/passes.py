@@ -79,13 +79,8 @@ class Passes:
 
         handles = [module.register_forward_pre_hook(note) for module in embeddings]
         try:
-            with torch.no_grad():
-                for seen in (inputs.of_examples(0, count - 1), inputs):
-                    lane = next(seen.lanes())
-                    with self._places.holding(
-                        self._leaves(lane.parameters, True), self._of_lane(lane.buffers)
-                    ):
-                        self._losses(self._model, _firsts(lane.batch))
+            self._ordinary(inputs.of_examples(0, count - 1))
+            self._ordinary(inputs)
         finally:
             for handle in handles:
                 handle.remove()
@@ -112,12 +107,12 @@ class Passes:
         )
 
     def _ordinary(self, inputs: LaneInputs) -> list[Tensor]:
-        """Gradients of the sum of one lane's losses."""
-        leaves = self._leaves(inputs.parameters, single=True)
-        buffers = self._of_lane(inputs.buffers)
+        """Gradients of the sum of the first lane's losses."""
+        lane = inputs.first
+        leaves = self._leaves(lane.parameters)
         # In backward, too: a model with checkpoints runs again there.
-        with self._places.holding(leaves, buffers):
-            losses = self._losses(self._model, _firsts(inputs.batch))
+        with self._places.holding(leaves, _copied(lane.buffers)):
+            losses = self._losses(self._model, lane.batch)
             gradients = _gradients(check_losses(losses, inputs.shape[1:]), list(leaves.values()))
         return [
             torch.zeros_like(leaf) if gradient is None else gradient
@@ -128,13 +123,9 @@ class Passes:
         """All lanes and examples in one pass."""
         (lanes, count), single = inputs.shape, inputs.shape[0] == 1
         by_example = plan.way == "leaves"
-        leaves = self._leaves(inputs.parameters, single)
+        mine = inputs.first if single else inputs
+        leaves, buffers = self._leaves(mine.parameters), _copied(mine.buffers)
         each = {name: _repeated(leaves.pop(name), count, single) for name in plan.leaves}
-        # Copies, since a forward may write into them.
-        buffers = {
-            name: (tensor[0] if single else tensor).detach().clone()
-            for name, tensor in inputs.buffers.items()
-        }
         vmaps = (not single) + by_example
         recorder = LayerRecorder(vmaps, 1 if by_example else count, plan.shared, self._copies)
         plain = vmaps > 0 and next(iter(inputs.parameters.values())).device.type == "cpu"
@@ -146,7 +137,7 @@ class Passes:
                 recorder.hooks(self._recorded(plan)),
                 sdpa_kernel(SDPBackend.MATH) if plain else nullcontext(),
             ):
-                losses = forward(each, _firsts(inputs.batch) if single else inputs.batch, leaves, buffers)
+                losses = forward(each, mine.batch, leaves, buffers)
             if recorder.overwritten() and not self._copies:
                 self._copies = True
                 return self._at_once(plan, inputs, whole)
@@ -180,17 +171,9 @@ class Passes:
         run = vmap(forward_one, in_dims=(0, 0, None, None), randomness="error") if by_example else forward
         return run if single else vmap(run, randomness="error")
 
-    def _leaves(self, parameters: Tensors, single: bool) -> dict[str, Tensor]:
-        leaves = {}
-        for name, tensor in parameters.items():
-            leaf = tensor.detach()
-            leaf = leaf[0] if single else leaf
-            leaves[name] = (leaf.clone() if self._writes else leaf).requires_grad_()
-        return leaves
-
-    def _of_lane(self, buffers: Tensors) -> Tensors:
-        """Buffers of the only lane; copies, since a forward may write into them."""
-        return {name: tensor.detach()[0].clone() for name, tensor in buffers.items()}
+    def _leaves(self, parameters: Tensors) -> dict[str, Tensor]:
+        leaves = _copied(parameters) if self._writes else {n: t.detach() for n, t in parameters.items()}
+        return {name: leaf.requires_grad_() for name, leaf in leaves.items()}
 
 
 def _collected(
@@ -251,5 +234,6 @@ def _repeated(leaf: Tensor, count: int, single: bool) -> Tensor:
     return repeated.requires_grad_()
 
 
-def _firsts(nest: Any) -> Any:
-    return map_tensors(lambda tensor: tensor[0], nest)
+def _copied(tensors: Tensors) -> dict[str, Tensor]:
+    """Copies, since a forward may write into them."""
+    return {name: tensor.detach().clone() for name, tensor in tensors.items()}
