@@ -1,4 +1,4 @@
-"""LossGradients of parts of a batch by passes of the meter's own, where a loop has only the gradient of all of it.
+"""Gradients of parts of a batch by passes of the meter's own, where a loop has only the gradient of all of it.
 
 They leave no trace: parameters are seen through aliases that carry no hooks and no `.grad`, buffers are copies,
 and random states are put back.
