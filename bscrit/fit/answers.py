@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import ceil, floor, isfinite, log2
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from bscrit.errors import UserError, nearest
 from bscrit.estimate import Estimate
@@ -30,7 +30,6 @@ from bscrit.paths import ResultsPaths
 from bscrit.preflight import read_preflight
 from bscrit.words import number, plural, shown, size
 
-LAWS: Mapping[str, Against] = {"loss": "loss", "parameters": "parameters", "data": "data"}
 POWERS: Mapping[str, float] = {"": 1, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 MOST_OPTIONS = 12
 SMALLEST, LARGEST = 1e-12, 1e12
@@ -87,15 +86,16 @@ def parse_questions(
     Raises:
         UserError: names the option and the form that it wants.
     """
-    if law is not None and law not in LAWS:
-        raise UserError(f"--law {law}", "is not a law that is known", nearest(law, LAWS))
+    against: Against | None = next((each for each in get_args(Against) if each == law), None)
+    if law is not None and against is None:
+        raise UserError(f"--law {law}", "is not a law that is known", nearest(law, get_args(Against)))
     if devices is not None and step_times is None:
         raise UserError(f"--devices {devices}", "says nothing without --step-times", "give both")
     return Questions(
         at=_numbers("--at", at),
         cost=_step_cost(step_times),
         devices=_devices(devices),
-        law=LAWS[law] if law else None,
+        law=against,
     )
 
 
@@ -176,8 +176,8 @@ def _overhead_lines(fit: Fit, sizes: Sequence[float], unit: str) -> list[str]:
 
 
 def _at(fit: Fit, batch_size: float) -> Estimate:
-    """Steps to the target at any batch size; none where the fit holds no B_crit and the size was not tried."""
-    tried = [point.batch_size for point in fit.points]
+    """Steps to the target at any batch size; none where the fit holds no B_crit and does not reach as far."""
+    tried = [point.batch_size for point in fit.points if point.robust_weight]
     if fit.curve is None or (fit.b_crit.value is None and not min(tried) <= batch_size <= max(tried)):
         return Estimate(None)
     return fit.curve.steps(batch_size)
@@ -207,9 +207,7 @@ def _advice(
     data = {
         "group": dict(fit.group),
         "target": fit.target,
-        "fastest": asdict(advice.fastest),
-        "cheapest": asdict(advice.cheapest),
-        "trade_off": [asdict(option) for option in advice.trade_off],
+        **asdict(advice),
         "fastest_batch_size": asdict(fastest_batch_size(fit.b_crit, cost, max(devices))),
     }
     return data, [
@@ -240,16 +238,7 @@ def _law(report: Report, against: Against) -> tuple[dict[str, Any] | None, list[
         law = fit_law(report.fits, against, _sizes(report, against))
     except UserError as error:
         return None, [f"no law: {error.what}; {error.remedy}"]
-    data = {
-        "against": law.against,
-        "exponent": asdict(law.exponent),
-        "scale": asdict(law.scale),
-        "scatter": law.scatter,
-        "alpha": asdict(law.alpha),
-        "points": [list(point) for point in law.points],
-        "left_out": law.left_out,
-    }
-    return data, _law_lines(law, report.unit)
+    return {**asdict(law), "alpha": asdict(law.alpha)}, _law_lines(law, report.unit)
 
 
 def _law_lines(law: Law, unit: str) -> list[str]:

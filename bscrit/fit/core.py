@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import sqrt
 
 import numpy as np
@@ -46,7 +47,9 @@ def fit_family(family: Family, table: CrossingTable, widest: float = WIDEST) -> 
     verdict = judge(curve, knee, fall, rises=turn is not None)
     decided = turn is None or verdict == "lower bound"
     said = answer(curve, verdict, knee, fall) if decided else Answer()
-    points = points_of(frontier, rows, keep)
+    points = points_of(frontier, rows, sound)
+    if turn is not None:
+        points = (*points[: turn + 1], *(replace(point, robust_weight=0.0) for point in points[turn + 1 :]))
     diagnostics = diagnose(curve, knee, fall)
     draft = Draft(
         frontier,

@@ -12,7 +12,6 @@ from math import exp, inf, log
 
 import numpy as np
 
-from bscrit.crossing import crossing_of
 from bscrit.curve import Curve
 from bscrit.fit.noise.averages import average, over_progress
 from bscrit.fit.noise.compare import metrics_of
@@ -125,8 +124,8 @@ def _attempt(record: Record, target: float) -> Attempt:
     size, lr = float(record.trial.batch_size), record.trial.lr
     if record.status == "diverged":
         return Attempt(size, lr, "diverged")
-    if record.status != "failed" and (crossing := crossing_of([record.curve], target, confirmed=False)):
-        return Attempt(size, lr, "reached", crossing.steps)
+    if record.status != "failed" and (steps := record.steps_to(target)) is not None:
+        return Attempt(size, lr, "reached", steps)
     if record.status in CENSORED and len(record.curve):
         return Attempt(size, lr, "censored", float(record.curve.steps[-1]))
     return Attempt(size, lr, "unknown")

@@ -50,6 +50,15 @@ def test_a_run_that_gave_up_early_counts_as_the_others():
     assert point.steps == pytest.approx(100)
 
 
+def test_beyond_a_rise_points_are_those_of_the_runs_that_belong():
+    """A bad run is set aside at the largest batch size too, where the fit does not reach."""
+    fall = [[(1000 * (1 + 256 / (16 * 2**i)) * k, False) for k in (0.99, 1.0, 1.01)] for i in range(8)]
+    rise = [(3000.0, False), (3030.0, False), (90_000.0, False)]
+    last = points(*fall, rise)[-1]
+    assert last.robust_weight == 0
+    assert last.steps == pytest.approx(3015, rel=1e-3)
+
+
 def test_a_bound_is_printed_as_one():
     rows = [
         Crossing(64.0, s, censored=c, seed=str(i)) for i, (s, c) in enumerate([(100.0, False), (900.0, True)])
