@@ -16,7 +16,7 @@ from bscrit.curve import Curve
 from bscrit.fit.noise.averages import average, over_progress
 from bscrit.fit.noise.compare import metrics_of
 from bscrit.fit.noise.frozen import frozen_scales
-from bscrit.fit.noise.windows import Runs, Window, windows
+from bscrit.fit.noise.windows import Runs, Window, mean_metric, windows
 from bscrit.fit.result import Attempt, Fit, NoiseAlong, NoisePoint, SweepRuns, TunedRun
 from bscrit.goal import LOSS
 from bscrit.noise import samples_of
@@ -161,9 +161,7 @@ def _mean_loss(curves: Sequence[Curve], window: Window) -> float | None:
     if not curves:
         return None
     steps = window.low + window.length * (np.arange(INSIDE) + 0.5) / INSIDE
-    wanted = np.log(np.maximum(steps, 0.5))
-    each = [np.interp(wanted, np.log(np.maximum(curve.steps, 0.5)), curve.loss) for curve in curves]
-    loss = np.mean(each, axis=0)
+    loss = mean_metric(curves, steps)
     goal = curves[0].goal
     if goal.direction == "up":
         return goal.falls(float(loss.mean()))

@@ -8,7 +8,7 @@ block is the mean of its batches' own samples.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from math import nan
 
 import numpy as np
@@ -20,6 +20,7 @@ from bscrit.measure.metrics import Metric
 from bscrit.measure.sums import Sample, Sums
 
 BLOCKS = 16
+ESTIMATED = {"hessian"}  # metrics that differ from batch to batch
 
 
 def measure_frozen(
@@ -29,7 +30,6 @@ def measure_frozen(
     at: tuple[float, float, float],
     precision: float,
     draws: int,
-    estimated: Collection[str] = ("hessian",),
 ) -> list[FrozenNoise]:
     """One measurement per metric.
 
@@ -39,12 +39,9 @@ def measure_frozen(
         at: step, examples and loss of the run.
         precision: half-width of the interval in ln(noise scale) in every metric at which it is done.
         draws: most batches.
-        estimated: metrics that differ from batch to batch.
     """
     blocks = [Sums(1, metrics) for _ in range(BLOCKS)]
-    alone: dict[str, list[list[Sample]]] = {
-        name: [[] for _ in blocks] for name in estimated if name in metrics
-    }
+    alone: dict[str, list[list[Sample]]] = {name: [[] for _ in blocks] for name in ESTIMATED & set(metrics)}
     measured: list[FrozenNoise] = []
     for first in range(0, max(draws - BLOCKS, 0) + 1, BLOCKS):
         for place in range(BLOCKS):

@@ -14,11 +14,11 @@ from math import exp, log, sqrt
 
 import numpy as np
 
-from bscrit.curve import Curve, Floats
+from bscrit.curve import Floats
 from bscrit.estimate import Estimate
 from bscrit.fit.noise.averages import average, over_progress
 from bscrit.fit.noise.combine import fit_line, variance
-from bscrit.fit.noise.windows import ALWAYS, Runs, windows
+from bscrit.fit.noise.windows import ALWAYS, Runs, mean_metric, windows
 from bscrit.fit.result import Growth
 from bscrit.noise import quantile
 
@@ -84,15 +84,10 @@ def _points(runs: Runs) -> list[_Point]:
         if window.high <= ALWAYS[0] * runs.steps:
             continue
         at, steps = window.samples
-        loss = np.mean([_interpolated(curve, at) for curve in curves], axis=0)
+        loss = mean_metric(curves, at)
         if loss.min() <= 0 or loss.max() > WIDEST * loss.min():
             continue
         scale = average([window], runs.batch_size, over_progress)
         if scale.value is not None:
             points.append(_Point(runs.batch_size, scale.value, variance(scale), np.log(loss), steps))
     return points
-
-
-def _interpolated(curve: Curve, steps: Floats) -> Floats:
-    at, wanted = (np.log(np.maximum(one, 0.5)) for one in (curve.steps, steps))
-    return np.interp(wanted, at, curve.loss)

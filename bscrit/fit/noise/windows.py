@@ -148,6 +148,13 @@ def last_window(several: Sequence[Runs], share: float) -> tuple[Window, ...]:
     return (window,) if len(window.blocks) else ()
 
 
+def mean_metric(curves: Sequence[Curve], steps: Floats) -> Floats:
+    """The mean of curves at some steps, interpolated in ln(step)."""
+    wanted = np.log(np.maximum(steps, 0.5))
+    each = [np.interp(wanted, np.log(np.maximum(curve.steps, 0.5)), curve.loss) for curve in curves]
+    return np.asarray(np.mean(each, axis=0))
+
+
 def _tables(runs: Runs) -> list[Floats]:
     """The table of each run with samples, (4, n): their steps, and tr(Sigma)/Q, |G|^2/Q and 1 over what they stand for.
 
