@@ -35,6 +35,7 @@ class Crossing:
         steps: to the target; where `censored`, the last step that was seen without crossing it.
         examples: consumed by then; steps times batch size where the source does not count them.
         error: standard error of ln(steps) that the metric's fluctuation leaves, the same for runs that share a mean.
+        shared: whether it is one run's share of the crossing of a mean curve, which is that of all of them or of none.
         low, high: bounds when the crossing is only known to lie between two logged points; both equal to
             `steps` when it is known. A censored run has high = inf.
         lr, seed, run: None or "" where the source does not say.
@@ -56,6 +57,7 @@ class Crossing:
     where: str = ""
     examples: float = float("nan")
     error: float = 0.0
+    shared: bool = False
 
     def __post_init__(self) -> None:
         if isnan(self.examples):

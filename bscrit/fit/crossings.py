@@ -101,7 +101,11 @@ def _together(records: Sequence[Record], target: float) -> list[Crossing]:
     if crossing is None:
         return []
     shares = zip(records, crossing.runs.tolist(), strict=True)
-    return [replace(_crossing(record, target, steps), error=crossing.error) for record, steps in shares]
+    shared = len(records) > 1
+    return [
+        replace(_crossing(record, target, steps), error=crossing.error, shared=shared)
+        for record, steps in shares
+    ]
 
 
 def _one_by_one(records: Sequence[Record], target: float) -> list[Crossing]:

@@ -77,6 +77,7 @@ class Rows:
         y: (r,) ln(steps), the bound of a censored run.
         side: (r,) +1 where the crossing lies beyond y, -1 where it lies before, 0 where it is known.
         gap: (r,) width in ln(steps) of the interval between logged points that holds it; with the metric's fluctuation.
+        shared: (r,) whether it is a share of the crossing of a mean curve; none are where it is left out.
     """
 
     x: Floats
@@ -84,6 +85,7 @@ class Rows:
     y: Floats
     side: Floats
     gap: Floats
+    shared: NDArray[np.bool_] | None = None
 
 
 def choose(family: Family) -> Frontier:
@@ -103,7 +105,8 @@ def rows_of(frontier: Frontier) -> Rows:
     x = np.array([log(point.batch_size) for point in frontier.points])
     runs = [(index, run) for index, point in enumerate(frontier.points) for run in point.runs]
     y, side, gap = (np.array(column) for column in zip(*(_as_numbers(run) for _, run in runs), strict=True))
-    return Rows(x, np.array([index for index, _ in runs]), y, side, gap)
+    shared = np.array([run.shared for _, run in runs])
+    return Rows(x, np.array([index for index, _ in runs]), y, side, gap, shared)
 
 
 def summarise(rows: Rows, keep: NDArray[np.bool_]) -> Sample:

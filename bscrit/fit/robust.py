@@ -47,7 +47,8 @@ def are_many(bad: NDArray[np.bool_]) -> bool:
 def far_off(rows: Rows) -> NDArray[np.bool_]:
     """Runs far from the others at their batch size, measured by how those scatter at all batch sizes, shape (r,).
 
-    At least half of the runs of a batch size are none.
+    At least half of the runs of a batch size are none, and no run is whose curve is part of a mean that is measured:
+    the mean without it would meet the target elsewhere than its shares do without this one.
     """
     from scipy.special import stdtrit
 
@@ -60,6 +61,8 @@ def far_off(rows: Rows) -> NDArray[np.bool_]:
     repeated = count[rows.point] > 1
     spread = 1.4826 * float(np.median(np.abs(off[repeated]))) * np.sqrt(2)
     suspect = repeated & (np.abs(off) > max(LEAST, 4 * spread))
+    if rows.shared is not None:
+        suspect &= ~rows.shared
     sound = ~suspect & (rows.side == 0)
     n = np.bincount(rows.point[sound], minlength=len(rows.x)).astype(float)
     total = np.bincount(rows.point[sound], off[sound], len(rows.x))

@@ -114,6 +114,4 @@ def _is_lost(runs: Sequence[Record], target: float) -> bool:
 def _is_torn(runs: Sequence[Record], target: float) -> bool:
     """Whether seeds were added to others that had ended before the mean of all meets the target: they train again."""
     reached = [record for record in runs if record.status == "reached"]
-    if len({record.order for record in reached}) < 2:
-        return False
-    return steps_to([record.curve for record in reached], target, confirmed=False) is None
+    return len({record.order for record in reached}) > 1 and not steps_to([r.curve for r in reached], target)

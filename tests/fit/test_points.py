@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 from simulated import Quadratic, make_spec, sweep
 
-from bscrit.crossing import Crossing, CrossingTable
+from bscrit.crossing import Crossing, CrossingTable, steps_to
+from bscrit.curve import Curve
 from bscrit.fit.core import fit_table
 from bscrit.fit.crossings import from_records
 from bscrit.fit.points import measured_points
+from bscrit.order import Order
+from bscrit.record import Record
 
 
 def points(*cells: list[tuple[float, bool]]):
@@ -64,3 +67,24 @@ def test_a_bound_is_printed_as_one():
         Crossing(64.0, s, censored=c, seed=str(i)) for i, (s, c) in enumerate([(100.0, False), (900.0, True)])
     ]
     assert ">300.0" in str(fit_table(CrossingTable(tuple(rows))))
+
+
+def test_no_share_of_a_mean_is_set_aside():
+    """One of six seeds is far behind the others when their mean arrives: without it the mean would be another one."""
+    steps = np.arange(401.0)
+    records = []
+    for size, scale in ((4, 200.0), (16, 100.0), (64, 60.0), (256, 50.0)):
+        slow = [1.0] * 5 + [2.5 if size == 16 else 1.0]
+        spec = make_spec(batch_sizes=[4, 16, 64, 256], targets=[0.5], seeds=6)
+        order = Order("measure", 0, tuple((0.1, seed) for seed in range(6)), (0.5,), 10**6)
+        curves = [Curve(steps, steps * size, 0.5 ** (steps / scale / s), 0 * steps) for s in slow]
+        end = steps_to(curves, 0.5) * 1.12
+        records += [
+            Record(spec.trial(size, 0.1, seed, ""), order, "reached", curve=curve.until(end))
+            for seed, curve in enumerate(curves)
+        ]
+    (fit,) = fit_table(from_records(records)).fits
+    point = fit.points[1]
+    assert (point.robust_weight, point.runs) == (1.0, 6)
+    curves = [r.curve for r in records if r.trial.batch_size == 16]
+    assert point.steps == pytest.approx(steps_to(curves, 0.5, confirmed=False))

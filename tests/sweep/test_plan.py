@@ -99,19 +99,20 @@ def test_added_seeds_end_as_a_fresh_sweep_with_them_does(finished):
     assert set(after) == set(fresh)
     new = added(finished, after)
     assert of(new) == {(size, "measure") for size in SIZES}
-    retrained = 0
+    retrained = []
     for record in fresh.values():
         if record.role != "measure" or record.trial.seed:
             continue
         place = record.trial.batch_size, record.trial.lr, record.order.targets[-1]
         runs, wanted = (measured_at(records, *place) for records in (after, fresh))
         assert [r.status for r in runs] == [r.status for r in wanted] == ["reached"] * 5
-        same = crossing_of([r.curve for r in runs], place[2], confirmed=False)
-        assert same.steps == pytest.approx(crossing_of([r.curve for r in wanted], place[2]).steps, rel=0.04)
+        same, fitted = (crossing_of([r.curve for r in records], place[2]).steps for records in (runs, wanted))
+        assert same == pytest.approx(fitted, rel=0.03), "a window of few steps ends with the shortest curve"
         seeds = {r.trial.seed for r in new if r.trial.lr == place[1] and r.trial.batch_size == place[0]}
-        retrained += seeds == set(range(5))
+        retrained.append(seeds == set(range(5)))
         assert seeds in ({3, 4}, set(range(5)))
-    assert 0 < retrained < 5
+    assert True in retrained
+    assert False in retrained
 
 
 def test_a_measured_trial_whose_folder_is_lost_trains_again_to_the_same_crossing(finished):
@@ -146,15 +147,16 @@ def test_a_harder_target_begins_around_the_measured_rates_and_then_plans_nothing
         assert any(r.trial.batch_size == size and r.order.targets[-1] == 0.02 for r in after.values())
 
 
-def test_more_budget_repeats_what_it_had_cut_short_and_nothing_else():
+def test_more_budget_repeats_what_it_had_cut_short_with_the_other_seeds_of_its_mean_and_nothing_else():
     short = spec(max_steps=30)
     before = sweep(PROBLEM, short)
     assert any(record.status == "exhausted" for record in before.values())
     assert plan(short, FACTS, before.values()) == []
     after = sweep(PROBLEM, spec(), before.values())
+    short_of = {(r.trial.batch_size, r.trial.lr) for r in before.values() if r.status == "exhausted"}
     for record in added(before, after):
-        known = before.get(record.trial.name)
-        assert known is None or known.status == "exhausted"
+        in_its_place = record.trial.batch_size, record.trial.lr
+        assert record.trial.name not in before or in_its_place in short_of
     assert all(
         any(r.trial.batch_size == size and r.status == "reached" for r in after.values()) for size in SIZES
     )
