@@ -33,6 +33,7 @@ STATUS = {
     "running": "running pending queued scheduled unfinished waiting paused suspended preempting requeued resizing"
     " completing configuring",
 }
+FIELDS = ("batch_size", "steps", "target", "censored", "low", "high", "lr", "seed", "group", "role", "where")
 
 
 def crossings_of_rows(sheet: Sheet, columns: Columns, targets: Sequence[float] | None) -> CrossingTable:
@@ -42,20 +43,15 @@ def crossings_of_rows(sheet: Sheet, columns: Columns, targets: Sequence[float] |
         UserError: what row_fields.py refuses, a truth value that isn't known, a target that no row has.
     """
     columns, target, notes = _target(sheet, columns)
-    numeric = [columns.of[role] for role in ("low", "high", "target") if role in columns.of]
-    fields = read_fields(
-        sheet, columns, [c for c in numeric if target is None or c != columns.of.get("target")]
-    )
+    numeric = ("low", "high", *(("target",) if target is None else ()))
+    fields = read_fields(sheet, columns, [columns.of[role] for role in numeric if role in columns.of])
     if target is None:
         target = fields.numbers[columns.of["target"]].values
     rows, status = fields.rows, read_status(sheet, columns)
     diverged = status == "diverged"
     left = np.isin(status, ["failed", "running"])
-    notes += [
-        *fields.notes,
-        *left_out(sheet, left, "failed or still running"),
-        *unknown_states(sheet, columns, status),
-    ]
+    notes += [*fields.notes, *left_out(sheet, left, "failed or still running")]
+    notes += unknown_states(sheet, columns, status)
     left |= diverged | (status == "unknown")
     uncounted = ~np.isfinite(rows["steps"].to_numpy()) & ~left
     notes += left_out(sheet, uncounted, "no count of steps")
@@ -70,17 +66,11 @@ def crossings_of_rows(sheet: Sheet, columns: Columns, targets: Sequence[float] |
     rows = rows.assign(target=target, censored=censored, low=low, high=high)
     kept = rows[~left]
     notes += _repeated(sheet, kept)
-    names = ("batch_size", "steps", "target", "censored", "low", "high", "lr", "seed", "group", "role")
-    cells = [kept[name].tolist() for name in names]
-    places = sheet.places(kept.index.to_numpy()) if len(kept) else []
-    crossings = tuple(
-        Crossing(
-            size, steps, maybe(goal), ended, least, most, maybe(lr), seed, fields.groups[group], role, where
-        )
-        for size, steps, goal, ended, least, most, lr, seed, group, role, where in zip(
-            *cells, places, strict=True
-        )
-    )
+    at = {name: kept[name].tolist() for name in kept}
+    at |= {"target": list(map(maybe, at["target"])), "lr": list(map(maybe, at["lr"]))}
+    at["group"] = [fields.groups[index] for index in at["group"]]
+    at["where"] = sheet.places(kept.index.to_numpy()) if len(kept) else []
+    crossings = tuple(Crossing(*cells) for cells in zip(*(at[name] for name in FIELDS), strict=True))
     lost = rows[diverged & rows["batch_size"].notna()]
     triples = zip(*(lost[name].tolist() for name in ("batch_size", "lr", "group")), strict=True)
     settings = dict.fromkeys((size, maybe(lr), fields.groups[group]) for size, lr, group in triples)

@@ -27,6 +27,7 @@ HEAD = 2_000_000  # characters, among which a log shows its points: some print t
 LONGEST = 10_000  # characters at the end of a line that are read
 MLPERF = ":::MLLOG"
 AXES = words("step steps iter iteration iterations update updates epoch")
+NO_AXIS = words("per time of total max num number remaining")
 SHORT = {
     "s": "step",
     "it": "step",
@@ -96,8 +97,8 @@ def pairs(line: str) -> Cells:
     held_out = "validation " if "validation" in line else ""
     for name, number in _PAIR.findall(line):
         name = name.strip()
-        last = tidy(name).rpartition("_")[2]
-        if last in AXES or SHORT.get(name) == "step":
+        *others, last = tidy(name).split("_")
+        if (last in AXES and not NO_AXIS & set(others)) or SHORT.get(name) == "step":
             cells.setdefault("epoch" if last == "epoch" else "step", number)
         else:
             name = SHORT.get(name, name)

@@ -52,9 +52,7 @@ def read_cells(name: str, text: str) -> Sheet:
     named = sum(bool(cell.strip()) for cell in header)
     whole = [named <= len(cells) <= len(header) for cells in sampled[titles:]]
     if len(whole) > 2 and sum(whole) <= len(whole) / 2:
-        what = (
-            "is neither a table, whose lines have as many cells, nor a log whose lines hold a step and a loss"
-        )
+        what = "is neither a table nor a log whose lines hold a step and a loss"
         raise UserError(name, what, f"make a table step,loss of it, as with {SED} LOG")
     columns = column_names(f"{name}, line {start}", header)
     body, numbers, more = _body(name, lines, rows, columns)

@@ -106,10 +106,8 @@ def read_table(
     if not held.crossings:
         what = "; ".join(["holds no crossing", *held.notes])
         raise UserError(sheet.name, what, "give runs that met a target, or were still running towards it")
-    notes = (*sheet.notes, *roles.notes, *duplicates, *held.notes, *cautions)
-    return replace(
-        held, source=sheet.name, unit=unit or held.unit or "example", notes=tuple(dict.fromkeys(notes))
-    )
+    notes = dict.fromkeys([*sheet.notes, *roles.notes, *duplicates, *held.notes, *cautions])
+    return replace(held, source=sheet.name, unit=unit or held.unit or "example", notes=tuple(notes))
 
 
 def _open(source: Any, columns: Mapping[str, str]) -> Sheet:
