@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from bscrit.request import Stretch, Waits
@@ -36,10 +36,15 @@ class Pace:
         """Of training and evaluation since the run began."""
         return time.monotonic() - self._began
 
-    def resume(self, steps: int, seconds: float, evaluation_seconds: float, noise_seconds: float) -> None:
+    def times(self) -> dict[str, float]:
+        """By name, for a checkpoint or a record."""
+        kinds = ("seconds", "evaluation_seconds", "noise_seconds")
+        return {kind: getattr(self, kind) for kind in kinds}
+
+    def resume(self, steps: int, times: Mapping[str, float]) -> None:
         """The run goes on where it was after so many steps."""
-        self._began, self._noted = time.monotonic() - seconds, (steps, seconds)
-        self.evaluation_seconds, self.noise_seconds = evaluation_seconds, noise_seconds
+        self._began, self._noted = time.monotonic() - times["seconds"], (steps, times["seconds"])
+        self.evaluation_seconds, self.noise_seconds = times["evaluation_seconds"], times["noise_seconds"]
 
     def note(self, lanes: int, steps: int) -> float:
         """Note that so many lanes have trained to this step; the seconds since the run began."""

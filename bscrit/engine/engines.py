@@ -32,10 +32,10 @@ class Engine(Protocol):
     def gradients(
         self, batches: Sequence[Any], which: Sequence[int], divisor: int, draw: tuple[int, int]
     ) -> list[Tensor]:
-        """Gradients of (sum of per-example losses)/divisor, [K, ...] each, and this loss, (K,).
+        """Gradients of (sum of per-example losses)/divisor, [K, ...] each; lane k has `batches[which[k]]`.
 
-        Lane k has `batches[which[k]]`. What the model draws at random depends on the lane's seed and on `draw`,
-        (start, part) of the batch.
+        What the model draws at random depends on the lane's seed and on `draw`, (start, part) of the batch. Where the
+        workload averages its batches, this loss follows, (K,).
         """
 
     def grouped(self, batch: Any, examples: int, reduce: Reduce = list) -> list[Tensor] | None:

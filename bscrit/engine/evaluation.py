@@ -46,7 +46,7 @@ def measuring(workload: Workload, metric: str) -> Workload:
         return workload
     made = copy.copy(workload)
     if metric == TRAIN_LOSS:
-        made.evaluate = batch_losses  # type: ignore[method-assign]
+        made.evaluate = _of_batches  # type: ignore[method-assign]
         return made
 
     def evaluate(model: nn.Module) -> Tensor:
@@ -56,8 +56,12 @@ def measuring(workload: Workload, metric: str) -> Workload:
     return made
 
 
-def batch_losses(model: nn.Module) -> Tensor:
-    """In the place of an evaluation: `Lanes` averages the losses of the batches instead, and never calls it."""
+def averages_batches(workload: Workload) -> bool:
+    """Whether its metric is the mean of the losses of its batches, and nothing is evaluated."""
+    return workload.evaluate is _of_batches
+
+
+def _of_batches(model: nn.Module) -> Tensor:
     raise AssertionError(model)
 
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bscrit.engine.engines import make_engine
-from bscrit.engine.evaluation import batch_losses
+from bscrit.engine.evaluation import averages_batches
 from bscrit.engine.memory import out_of_memory
 from bscrit.engine.optimizers import StackedOptimizer
 from bscrit.engine.precision import computing_in, in_storage, rounding, set_products, storage
@@ -86,8 +86,8 @@ class Lanes:
         self.dtype = storage(dtype)
         self.rounding = rounding(dtype, device)
         set_products(dtype)
-        self._averages = workload.evaluate is batch_losses
         self.workload = computing_in(workload, dtype, self.device)
+        self._averages = averages_batches(self.workload)
         if self.workload.sums_over_examples and not splits:
             self.workload = copy.copy(self.workload)
             self.workload.sums_over_examples = False
@@ -129,7 +129,7 @@ class Lanes:
         Buffers stay as they are.
         """
         with restored(self.stack.buffers):
-            *gradients, _ = self.mean_gradients(self.batches(start), self.batch_size, start)
+            gradients = self.mean_gradients(self.batches(start), self.batch_size, start)
         return dict(zip(self.stack.parameters, gradients, strict=True))
 
     def evaluate(self) -> NDArray[np.float64]:
@@ -247,16 +247,17 @@ class Lanes:
 
     def _noted(self, start: int) -> list[Tensor]:
         """The gradients of the batch after `start` examples; its loss is added to those since the last evaluation."""
-        *gradients, losses = self.mean_gradients(self.batches(start), self.batch_size, start)
+        gradients = self._computed(self.batches(start), self.batch_size, start, 0)
         if self._averages:
-            self._losses, self._batches = self._losses.to(self.device) + losses, self._batches + 1
+            self._losses, self._batches = self._losses.to(self.device) + gradients.pop(), self._batches + 1
         return gradients
 
     def mean_gradients(self, batches: list[Any], divisor: int, start: int, part: int = 0) -> list[Tensor]:
-        """Gradients of (sum of losses)/divisor, [K, ...], and this loss, (K,).
+        """Gradients of (sum of losses)/divisor, [K, ...]; where memory runs out, again from smaller parts."""
+        return self._computed(batches, divisor, start, part)[: len(self.stack.parameters)]
 
-        Where memory runs out, again from smaller parts.
-        """
+    def _computed(self, batches: list[Any], divisor: int, start: int, part: int) -> list[Tensor]:
+        """The engine's gradients, and the losses where they are wanted."""
         while True:
             size = divisor if self.micro_batch is None else min(self.micro_batch, divisor)
             try:

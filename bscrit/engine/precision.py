@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from bscrit.engine.evaluation import averages_batches
 from bscrit.engine.workload import Workload
 from bscrit.errors import UserError
 
@@ -87,5 +88,7 @@ def computing_in(workload: Workload, dtype: str, device: torch.device) -> Worklo
         with torch.autocast(device.type, torch.bfloat16, cache_enabled=False):
             return workload.evaluate(model)
 
-    made.losses, made.evaluate = losses, evaluate  # type: ignore[method-assign]
+    made.losses = losses  # type: ignore[method-assign]
+    if not averages_batches(workload):
+        made.evaluate = evaluate  # type: ignore[method-assign]
     return made

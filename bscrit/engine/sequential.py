@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bscrit.engine.calls import Inputs
-from bscrit.engine.evaluation import evaluate_alone
+from bscrit.engine.evaluation import averages_batches, evaluate_alone
 from bscrit.engine.gradients import Groups, Reduce, gradients_of, mean_losses
 from bscrit.engine.replay import Replay
 from bscrit.engine.seeding import seeded
@@ -74,7 +74,8 @@ class Sequential:
             parameters = {name: tensors[name].requires_grad_() for name in self._stack.parameters}
             losses = self._workload.losses(model, batch)
             loss = mean_losses(self._workload, losses, batch, divisor, lanes=False)
-            return [*gradients_of(loss, parameters), loss.detach()]
+            gradients = gradients_of(loss, parameters)
+            return [*gradients, loss.detach()] if averages_batches(self._workload) else gradients
 
     def grouped(self, batch: Any, examples: int, reduce: Reduce = list) -> list[Tensor] | None:
         """Vectorised over groups, where a first try gives what a pass for one group gives."""
@@ -92,7 +93,7 @@ class Sequential:
         first = map_tensors(lambda tensor: tensor[:, 0].contiguous(), batch)
         lanes = range(len(self._models))
         rows = [map_tensors(lambda tensor, row=row: tensor[row], first) for row in lanes]
-        *expected, _ = self.gradients(rows, lanes, examples, (0, 0))
+        expected = self.gradients(rows, lanes, examples, (0, 0))[: len(gradients)]
         pairs = zip(gradients, expected, strict=True)
         return all(torch.allclose(a[:, 0], b, rtol=1e-3, atol=1e-3 * float(b.abs().max())) for a, b in pairs)
 

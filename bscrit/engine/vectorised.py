@@ -11,7 +11,7 @@ from torch.func import vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bscrit.engine.calls import Inputs
-from bscrit.engine.evaluation import checked_evaluation, evaluate_alone, evaluating
+from bscrit.engine.evaluation import averages_batches, checked_evaluation, evaluate_alone, evaluating
 from bscrit.engine.gradients import Groups, Reduce, gradients_of, mean_losses, vectorised_losses
 from bscrit.engine.replay import Replay
 from bscrit.engine.stacks import Stack
@@ -36,6 +36,7 @@ class Vectorised:
         self._losses = vectorised_losses(workload, model, self._places)
         self._groups = Groups(workload, model, replay)
         self._replay = replay
+        self._averages = averages_batches(workload)
         self._evaluates_as_one: bool | None = None
 
     def bind(self, stack: Stack, rows: Sequence[int]) -> None:  # noqa: ARG002 (one module serves any lanes)
@@ -70,7 +71,9 @@ class Vectorised:
             for name in self._stack.buffers:
                 tensors[name].copy_(lent[name][:1])
         gradients = gradients_of(losses.sum(), {name: lent[name] for name in self._stack.parameters})
-        return [tensor[:lanes] for tensor in (*gradients, losses.detach())]
+        if self._averages:
+            gradients.append(losses.detach())
+        return [tensor[:lanes] for tensor in gradients]
 
     def grouped(self, batch: Any, examples: int, reduce: Reduce = list) -> list[Tensor] | None:
         return self._groups(self._stack, batch, examples, reduce)

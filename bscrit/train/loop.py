@@ -98,8 +98,7 @@ class _Cohort:
             self.position = Position(saved["steps"], saved["examples"])
             self.evaluated, self.noise.next_step = saved["evaluated"], saved["next_noise"]
             self.live.restore(saved["lanes"], saved["names"])
-            times = (saved[f"{kind}seconds"] for kind in ("", "evaluation_", "noise_"))
-            self.pace.resume(saved["steps"], *times)
+            self.pace.resume(saved["steps"], saved)
         self.saved = time.monotonic()
         for writer in self.live.writers:
             writer.begin(self.position.steps if saved is not None else -1, files)
@@ -126,10 +125,8 @@ class _Cohort:
             "steps": self.position.steps,
             "examples": self.position.examples,
             "evaluated": self.evaluated,
-            "seconds": self.pace.seconds,
-            "evaluation_seconds": self.pace.evaluation_seconds,
+            **self.pace.times(),
             "next_noise": self.noise.next_step,
-            "noise_seconds": self.pace.noise_seconds,
             "names": self.live.names,
             "lanes": self.live.lanes.state_dict(),
         }
@@ -196,7 +193,5 @@ class _Cohort:
             **self.live.lanes.facts(place),
             "steps": self.position.steps,
             "examples": self.position.examples,
-            "seconds": round(self.pace.seconds, 3),
-            "evaluation_seconds": round(self.pace.evaluation_seconds, 3),
-            "noise_seconds": round(self.pace.noise_seconds, 3),
+            **{name: round(seconds, 3) for name, seconds in self.pace.times().items()},
         }

@@ -171,7 +171,7 @@ def _add_parts(sums: Sums, lanes: Lanes, batches: list[Any], parts: int, start: 
         ):
             continue
         for part in parts_of(mine, examples):
-            *gradients, _ = lanes.mean_gradients(part, examples, start, draw)
+            gradients = lanes.mean_gradients(part, examples, start, draw)
             sums.add([stack.unsqueeze(1) for stack in gradients], [examples])
             draw += 1
 

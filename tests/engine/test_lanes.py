@@ -411,7 +411,7 @@ def test_the_training_loss_is_the_mean_of_batch_losses_since_the_last_evaluation
             model = regression("mlp").model(seed).double()
             model.load_state_dict({name: tensor[row] for name, tensor in plain.parameters.items()})
             batch = moved(regression("mlp").batch(seed, 8 * step, 8), torch.device("cpu"), torch.float64)
-            losses.append(float(workload.losses(model, batch).mean()))
+            losses.append(float(workload.losses(model, batch).mean().detach()))
         return np.array(losses)
 
     np.testing.assert_allclose(lanes.evaluate(), loss_of_batch(0), rtol=1e-9)
@@ -427,3 +427,13 @@ def test_the_training_loss_is_the_mean_of_batch_losses_since_the_last_evaluation
     other.keep([1])
     np.testing.assert_allclose(other.evaluate(), np.mean(expected, axis=0)[[1]], rtol=1e-9)
     np.testing.assert_allclose(train(other, 3, 4).evaluate(), loss_of_batch(3)[[1]], rtol=1e-9)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_training_loss_in_another_precision_is_that_of_its_batches(engine):
+    losses = [
+        train(lanes_of(measuring(regression("mlp"), TRAIN_LOSS), engine=engine, dtype=dtype), 0, 1).evaluate()
+        for dtype in ("float32", "bfloat16")
+    ]
+    np.testing.assert_allclose(*losses, rtol=0.05)
+    assert (losses[0] != losses[1]).any()
