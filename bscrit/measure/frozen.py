@@ -50,7 +50,7 @@ def measure_frozen(
             for name, samples in alone.items():
                 samples[place] += batch.samples([name])[name]
         measured = [_measured(at, name, metrics[name], blocks, alone.get(name)) for name in metrics]
-        if all(one.scale().ln_half_width <= precision for one in measured):
+        if all(frozen.scale().ln_half_width <= precision for frozen in measured):
             break
     return measured
 

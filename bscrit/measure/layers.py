@@ -117,22 +117,22 @@ def _gram_is_cheaper(pieces: Sequence[Outer]) -> bool:
 
 def _gram(pieces: Sequence[Outer]) -> Tensor:
     total = torch.zeros((), dtype=torch.float64, device=pieces[0].right.device)
-    for i, one in enumerate(pieces):
+    for i, piece in enumerate(pieces):
         for other in pieces[: i + 1]:
-            products = (one.right.mT @ other.right).mul_(_left_products(one.left, other.left))
-            total = total + (1 if other is one else 2) * products.flatten(1).sum(1, dtype=torch.float64)
+            products = (piece.right.mT @ other.right).mul_(_left_products(piece.left, other.left))
+            total = total + (1 if other is piece else 2) * products.flatten(1).sum(1, dtype=torch.float64)
     return total
 
 
-def _left_products(one: Tensor, other: Tensor) -> Tensor:
+def _left_products(piece: Tensor, other: Tensor) -> Tensor:
     """(N, G, T, T')"""
-    if one.dim() == other.dim() == 4:
-        return one.mT @ other
-    if one.dim() == other.dim() == 2:
-        return (one[:, :, None] == other[:, None, :]).unsqueeze(1)
-    if one.dim() == 4:
-        return _left_products(other, one).mT
-    return other.gather(2, one[:, None, :, None].expand(-1, -1, -1, other.shape[-1]))
+    if piece.dim() == other.dim() == 4:
+        return piece.mT @ other
+    if piece.dim() == other.dim() == 2:
+        return (piece[:, :, None] == other[:, None, :]).unsqueeze(1)
+    if piece.dim() == 4:
+        return _left_products(other, piece).mT
+    return other.gather(2, piece[:, None, :, None].expand(-1, -1, -1, other.shape[-1]))
 
 
 def _sum_of(pieces: Sequence[Piece]) -> Tensor:

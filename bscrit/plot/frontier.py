@@ -70,9 +70,9 @@ def frontier(ax: Axes, fits: Sequence[Fit], unit: str) -> None:
 def _predicted(fit: Fit) -> Predicted | None:
     """The forecast in the metric that is nearest to what B_crit is, None where none has values."""
     for metric in PREFERRED:
-        for one in fit.noise:
-            if one.metric == metric and one.forecast and (critical := critical_point(one.forecast)):
-                return metric, one.forecast, critical
+        for forecast in (comparison.forecast for comparison in fit.noise if comparison.metric == metric):
+            if forecast and (critical := critical_point(forecast)):
+                return metric, forecast, critical
     return None
 
 

@@ -32,7 +32,7 @@ def noise_loss(ax: Axes, along: NoiseAlong, fits: Sequence[Fit], unit: str) -> N
     """
     compared = [comparison for fit in fits for comparison in fit.noise if comparison.metric == along.metric]
     frozen = next((comparison.frozen for comparison in reversed(compared) if comparison.frozen), ())
-    measured = [("black", (one.loss, one.scale)) for one in frozen]
+    measured = [("black", (measurement.loss, measurement.scale)) for measurement in frozen]
     falls = along.goal.direction == "down"
     ax.set_xscale("log" if falls else "linear")
     taken = draw_scales(ax, along, fits, unit, lambda point: point.loss, measured, _critical)

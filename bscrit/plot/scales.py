@@ -72,8 +72,8 @@ def draw_scales(
 
 def _heights(estimates: Iterable[Estimate]) -> list[float]:
     """The numbers that the axis must hold: values, and bounds where there is no value."""
-    ends = [next((e for e in (one.value, one.low, one.high) if e is not None), None) for one in estimates]
-    return [end for end in ends if end is not None]
+    every = [[end for end in (scale.value, scale.low, scale.high) if end is not None] for scale in estimates]
+    return [ends[0] for ends in every if ends]
 
 
 def _explain(ax: Axes, windows: Sequence[Estimate], frozen: Sequence[Estimate], intervals: str) -> None:

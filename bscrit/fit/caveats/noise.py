@@ -24,7 +24,7 @@ class Compared:
 
 def euclidean_noise(f: Compared) -> Iterator[Caveat]:
     """By what was measured with Adam on the built-in tasks, where B_adam was no nearer to B_crit (docs/adam.md)."""
-    if f.adaptive and [one.metric for one in f.comparisons] == ["identity"]:
+    if f.adaptive and [comparison.metric for comparison in f.comparisons] == ["identity"]:
         scaled = (
             f"updates are scaled by {' and '.join(f.adaptive)}, and B_simple squares gradients as they are"
         )
@@ -37,19 +37,19 @@ def euclidean_noise(f: Compared) -> Iterator[Caveat]:
 
 
 def noise_disagrees(f: Compared) -> Iterator[Caveat]:
-    for one in f.comparisons:
-        if one.verdict == "differs" and one.ratio.value is not None:
-            text = f"{scale_name(one.metric)} is {shown(one.ratio, 2)} of B_crit"
+    for comparison in f.comparisons:
+        if comparison.verdict == "differs" and comparison.ratio.value is not None:
+            text = f"{scale_name(comparison.metric)} is {shown(comparison.ratio, 2)} of B_crit"
             hint = "take batch sizes from B_crit; the noise scale alone would mislead here"
             yield Caveat("noise-disagrees", text, hint)
 
 
 def noise_unresolved(f: Compared) -> Iterator[Caveat]:
     """Of the scale; where it is resolved and its ratio to B_crit is not, the verdict says so."""
-    for one in f.comparisons:
-        if one.pooled.mean.value is None and one.by_batch_size:
-            least = one.pooled.mean.low
+    for comparison in f.comparisons:
+        if comparison.pooled.mean.value is None and comparison.by_batch_size:
+            least = comparison.pooled.mean.low
             bound = f": at least {number(least)}" if least is not None else ""
-            text = f"{scale_name(one.metric)} is not resolved at any batch size{bound}"
+            text = f"{scale_name(comparison.metric)} is not resolved at any batch size{bound}"
             hint = "sample it more often, in more and smaller parts, or with more seeds"
             yield Caveat("noise-unresolved", text, hint)

@@ -66,12 +66,12 @@ def along(runs: Runs) -> NoiseWindows:
 
 def start_of(several: Sequence[Runs]) -> Estimate:
     """The scale of the first samples of all runs together: those of the first steps, or a few."""
-    every = [(one, runs.steps) for runs in several for one in runs.samples if len(one)]
-    first = [one.until(START * steps) for one, steps in every]
+    every = [(run, runs.steps) for runs in several for run in runs.samples if len(run)]
+    first = [run.until(START * steps) for run, steps in every]
     for place in range(1, 4):
         if sum(map(len, first)) >= 4:
             break
-        first = [one.until(min(one.steps[min(place, len(one) - 1)], SETTLED * steps)) for one, steps in every]
+        first = [run.until(min(run.steps[min(place, len(run) - 1)], SETTLED * steps)) for run, steps in every]
     return without_vague(noise_scale(first))
 
 

@@ -87,7 +87,7 @@ def compare(fit: Fit | None, metric: str, by_size: Mapping[float, Runs]) -> Nois
     together = _pooled([each[size] for size in over], [by_size[size] for size in over])
     to_b_crit = ratio(together.mean, b_crit)
     verdict = judged(together.mean, to_b_crit)
-    largest = max((size for size, one in each.items() if one.mean.value is not None), default=None)
+    largest = max((size for size, windows in each.items() if windows.mean.value is not None), default=None)
     return NoiseComparison(
         metric=metric,
         pooled=together,
@@ -119,7 +119,7 @@ def _large(each: Mapping[float, NoiseWindows], b_crit: float | None) -> tuple[fl
     if not each:
         return ()
     wanted = b_crit or exp(float(np.mean([log(size) for size in each])))
-    resolved = [size for size, one in each.items() if one.mean.value is not None]
+    resolved = [size for size, windows in each.items() if windows.mean.value is not None]
     large = [size for size in resolved if size >= wanted * (1 - 1e-9)]
     return tuple(large) or (min(resolved or each, key=lambda size: abs(log(size / wanted))),)
 
@@ -129,8 +129,8 @@ def _pooled(each: Sequence[NoiseWindows], runs: Sequence[Runs]) -> NoiseWindows:
         return each[0]
     return NoiseWindows(
         start=start_of(runs),
-        mean=pooled([one.mean for one in each]),
-        mean_steps=pooled([one.mean_steps for one in each]),
+        mean=pooled([windows.mean for windows in each]),
+        mean_steps=pooled([windows.mean_steps for windows in each]),
         at_target=end_of(runs),
         samples=sum(windows.samples for windows in each),
         dropped=sum(windows.dropped for windows in each),

@@ -39,7 +39,9 @@ def _together(loss: float, runs: Sequence[Sequence[FrozenNoise]]) -> FrozenScale
     spread = np.sum([jackknifed(*(whole[:, None] + change[:, 1:])) for change in within], axis=0)
     freedom = sum(len(measured.dot) - 1 for measured in every)
     if len(runs) >= FEWEST_RUNS:
-        of_run = np.array([np.sum([one.noise_and_signal[:, 0] for one in run], axis=0) for run in runs]).T
+        of_run = np.array(
+            [np.sum([measured.noise_and_signal[:, 0] for measured in run], axis=0) for run in runs]
+        ).T
         # Left out of a mean: a sum over fewer runs would be another number.
         between = jackknifed(*((whole[:, None] - of_run) * len(runs) / (len(runs) - 1)))
         if between[0] > spread[0]:

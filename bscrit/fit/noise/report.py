@@ -18,7 +18,7 @@ NO_FIT = (
 
 def block(fit: Fit, unit: str) -> list[str]:
     """The lines of a fit's block."""
-    return [line for one in fit.noise for line in _comparison(one, unit)]
+    return [line for compared in fit.noise for line in _comparison(compared, unit)]
 
 
 def alone(comparisons: Sequence[NoiseComparison], unit: str) -> list[str]:
@@ -50,9 +50,9 @@ def to_data(compared: NoiseComparison) -> dict[str, Any]:
 def columns(fit: Fit) -> dict[str, float | None]:
     """For a table with a row for each fit: b_simple, b_noise, b_adam and their ratios to B_crit, with intervals."""
     row: dict[str, float | None] = {}
-    for one in fit.noise:
-        name = scale_name(one.metric).lower()
-        for label, estimate in ((name, one.pooled.mean), (f"{name}_ratio", one.ratio)):
+    for compared in fit.noise:
+        name = scale_name(compared.metric).lower()
+        for label, estimate in ((name, compared.pooled.mean), (f"{name}_ratio", compared.ratio)):
             row |= {label: estimate.value, f"{label}_low": estimate.low, f"{label}_high": estimate.high}
     return row
 
