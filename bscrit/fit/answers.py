@@ -153,24 +153,24 @@ def _overheads(fit: Fit, sizes: Sequence[float]) -> dict[str, Any]:
         "target": fit.target,
         "at": [
             {
-                "batch_size": one.batch_size,
-                "steps": asdict(_at(fit, one.batch_size)),
-                "examples": asdict(_at(fit, one.batch_size).scaled(one.batch_size)),
-                "step_overhead": asdict(one.steps),
-                "example_overhead": asdict(one.examples),
+                "batch_size": overhead.batch_size,
+                "steps": asdict(_at(fit, overhead.batch_size)),
+                "examples": asdict(_at(fit, overhead.batch_size).scaled(overhead.batch_size)),
+                "step_overhead": asdict(overhead.steps),
+                "example_overhead": asdict(overhead.examples),
             }
-            for one in overheads(fit, sizes)
+            for overhead in overheads(fit, sizes)
         ],
     }
 
 
 def _overhead_lines(fit: Fit, sizes: Sequence[float], unit: str) -> list[str]:
     lines = [f"{title(fit) or 'fit'}: steps and {plural(unit)}, and how far they lie above S_min and E_min"]
-    for one in overheads(fit, sizes):
-        steps = _at(fit, one.batch_size)
+    for overhead in overheads(fit, sizes):
+        steps = _at(fit, overhead.batch_size)
         lines += [
-            f"  batch size {size(one.batch_size)}: {shown(steps)} steps, {_share(one.steps)}",
-            f"    {shown(steps.scaled(one.batch_size))} {plural(unit)}, {_share(one.examples)}",
+            f"  batch size {size(overhead.batch_size)}: {shown(steps)} steps, {_share(overhead.steps)}",
+            f"    {shown(steps.scaled(overhead.batch_size))} {plural(unit)}, {_share(overhead.examples)}",
         ]
     return lines
 

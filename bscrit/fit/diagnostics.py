@@ -1,6 +1,6 @@
 """How well the hyperbola describes the frontier, and how much its answer hangs on single batch sizes.
 
-Everything here looks at the batch sizes with a known crossing, weighted as the fit weights them.
+Everything here looks at the batch sizes with a met crossing, weighted as the fit weights them.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ def _lack_of_fit(curve: Hyperbola) -> dict[str, float] | None:
 
 def _leave_one_out(curve: Hyperbola) -> dict[str, float] | None:
     sample = curve.sample
-    known = np.flatnonzero(sample.n > 0)
-    if not 4 <= len(known) <= MOST_LEFT_OUT:
+    met = np.flatnonzero(sample.n > 0)
+    if not 4 <= len(met) <= MOST_LEFT_OUT:
         return None
     sigma, tau = np.array([curve.scatter.sigma]), np.array([curve.scatter.tau])
     start = float(curve.best.a[0]), curve.beta
     b_crits = {}
-    for point in known:
+    for point in met:
         best = climb(sample.only(np.arange(len(sample)) != point), sigma, tau, start, tolerance=1e-6)
         b_crits[float(f"{np.exp(sample.x[point]):.10g}")] = exp(float(best.beta[0]))
     low, high = min(b_crits, key=b_crits.__getitem__), max(b_crits, key=b_crits.__getitem__)

@@ -36,7 +36,11 @@ def to_dict(report: Report) -> dict[str, Any]:
         "direction": report.goal.direction if report.goal else None,
         "fits": [_fit(fit) for fit in report.fits],
         "notes": list(report.notes),
-        **({"noise": [noise_report.to_data(one) for one in report.noise]} if report.noise else {}),
+        **(
+            {"noise": [noise_report.to_data(comparison) for comparison in report.noise]}
+            if report.noise
+            else {}
+        ),
     }
 
 
@@ -57,8 +61,12 @@ def crossings_csv(crossings: Sequence[Crossing]) -> str:
     names = _group_names(dict(crossing.group) for crossing in crossings)
     columns = ["batch_size", "steps", "censored", "low", "high", "lr", "seed", "role", "where"]
     rows = (
-        [*(dict(one.group).get(name, "") for name in names), one.target, *(_cell(one, c) for c in columns)]
-        for one in crossings
+        [
+            *(dict(crossing.group).get(name, "") for name in names),
+            crossing.target,
+            *(_cell(crossing, c) for c in columns),
+        ]
+        for crossing in crossings
     )
     return _csv([*names, "target", *columns], rows)
 
@@ -89,7 +97,7 @@ def _fit(fit: Fit) -> dict[str, Any]:
         **{name: asdict(getattr(fit, name)) for name in names},
         "points": [asdict(point) for point in fit.points],
         "caveats": [asdict(caveat) for caveat in fit.caveats],
-        "noise": [noise_report.to_data(one) for one in fit.noise],
+        "noise": [noise_report.to_data(comparison) for comparison in fit.noise],
         "diagnostics": dict(fit.diagnostics),
         "region": [list(pair) for pair in fit.region],
     }

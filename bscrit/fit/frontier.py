@@ -119,12 +119,12 @@ def summarise(rows: Rows, keep: NDArray[np.bool_]) -> Sample:
     points = np.unique(rows.point[keep])
     place = np.searchsorted(points, rows.point).astype(np.intp)
     k = len(points)
-    known = keep & (rows.side == 0)
-    n = np.bincount(place[known], minlength=k).astype(float)
+    exact = keep & (rows.side == 0)
+    n = np.bincount(place[exact], minlength=k).astype(float)
     divisor = np.maximum(n, 1)
-    mean = np.bincount(place[known], rows.y[known], k) / divisor
-    ss = np.bincount(place[known], (rows.y[known] - mean[place[known]]) ** 2, k).astype(float)
-    gap = np.bincount(place[known], rows.gap[known] ** 2 / 12, k) / divisor
+    mean = np.bincount(place[exact], rows.y[exact], k) / divisor
+    ss = np.bincount(place[exact], (rows.y[exact] - mean[place[exact]]) ** 2, k).astype(float)
+    gap = np.bincount(place[exact], rows.gap[exact] ** 2 / 12, k) / divisor
     cells = list(_cells(rows, keep, place, n))
     cell, bound, side, count = (np.array([c[i] for c in cells], float) for i in range(4))
     return Sample(rows.x[points], n, mean, ss, gap, cell.astype(np.intp), bound, side, count)
@@ -149,12 +149,12 @@ def _tuned(size: float, rows: list[Crossing], lost: set[float]) -> Tuned:
         candidates,
         key=lambda rate: (bool(measured) and _lost_some(candidates[rate], lost), _rank(candidates[rate])),
     )
-    known = sorted({rate for rate in rates if rate is not None} | lost)
+    tried = sorted({rate for rate in rates if rate is not None} | lost)
     return Tuned(
         size,
         lr,
         tuple(candidates[lr]),
-        tuple(known),
+        tuple(tried),
         tuple(sorted(lost)),
         chosen_by_speed=not measured and len(rates) > 1,
     )
@@ -179,14 +179,14 @@ def _rank(runs: list[Crossing]) -> tuple[bool, int, float, float]:
 
 
 def _cells(
-    rows: Rows, keep: NDArray[np.bool_], place: NDArray[np.intp], known: Floats
+    rows: Rows, keep: NDArray[np.bool_], place: NDArray[np.intp], exact: Floats
 ) -> Iterator[tuple[float, float, float, float]]:
     """(point, bound, side, runs) of every censored group; of many bounds neighbours share their mean."""
     for side in (1.0, -1.0):
         censored = keep & (rows.side == side)
         for point in np.unique(place[censored]):
             bounds, counts = np.unique(rows.y[censored & (place == point)], return_counts=True)
-            if not known[point]:
+            if not exact[point]:
                 outermost = -1 if side > 0 else 0
                 yield float(point), float(bounds[outermost]), side, float(counts[outermost])
                 continue

@@ -100,11 +100,11 @@ class Terms(NamedTuple):
 def terms(sample: Sample, m: Floats, sigma: Floats, tau: Floats) -> Terms:
     """Log likelihood of each batch size at location m, shape (..., k); sigma, tau broadcast to (..., 1)."""
     s2, t2 = sigma * sigma, tau * tau
-    known = sample.n > 0
-    variance = np.where(known, t2 + s2 / np.maximum(sample.n, 1) + sample.gap, 1.0)
-    residual = np.where(known, sample.mean - m, 0.0)
+    met = sample.n > 0
+    variance = np.where(met, t2 + s2 / np.maximum(sample.n, 1) + sample.gap, 1.0)
+    residual = np.where(met, sample.mean - m, 0.0)
     slope = residual / variance
-    information = np.broadcast_to(known / variance, slope.shape).copy()
+    information = np.broadcast_to(met / variance, slope.shape).copy()
     value = -0.5 * (np.log(variance) + residual * slope)
     if sample.replicated:
         value = value - np.maximum(sample.n - 1, 0) * np.log(sigma) - sample.ss / (2 * s2)

@@ -154,7 +154,7 @@ def _shape(fit: Fit) -> list[str]:
 
 
 def _points(fit: Fit, unit: str) -> list[str]:
-    scales = [scale_name(one.metric) for one in fit.noise]
+    scales = [scale_name(comparison.metric) for comparison in fit.noise]
     head = [
         "batch size",
         "steps",

@@ -92,7 +92,7 @@ def at_one_rate(records: Sequence[Record], fits: Sequence[Fit]) -> list[Record]:
 def attempts(records: Iterable[Record], target: float) -> tuple[Attempt, ...]:
     """How each run fared against a target, ascending in batch size and rate."""
     every = [_attempt(record, target) for record in records]
-    return tuple(sorted(every, key=lambda one: (one.batch_size, one.lr, one.steps or 0.0)))
+    return tuple(sorted(every, key=lambda attempt: (attempt.batch_size, attempt.lr, attempt.steps or 0.0)))
 
 
 def least_diverged(records: Iterable[Record]) -> dict[float, float]:
@@ -143,7 +143,7 @@ def _rate_law(records: Sequence[Record], fits: Sequence[Fit]) -> RateLaw | None:
 def _in_windows(records: Sequence[Record], metric: str, data: float | None) -> tuple[NoisePoint, ...]:
     """Each window of the runs at one batch size, ascending in steps."""
     samples = [samples_of(record.noise, metric).from_data_of(data) for record in records]
-    last = max((float(one.steps[-1]) for one in samples if len(one)), default=0.0)
+    last = max((float(series.steps[-1]) for series in samples if len(series)), default=0.0)
     curves = tuple(finite for record in records if len(finite := record.curve.finite()))
     runs = Runs(records[0].trial.batch_size, last, tuple(samples), curves)
     return tuple(

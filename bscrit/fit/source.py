@@ -74,8 +74,8 @@ def fit(
     measured = read_meters(meters) if meters else None
     from bscrit.tables.table import read_table
 
-    opened = [_opened(one) for one in sources]
-    folders = [_name(one) for one in opened if isinstance(one, Results)]
+    opened = [_opened(source) for source in sources]
+    folders = [_name(source) for source in opened if isinstance(source, Results)]
     if folders and len(folders) == len(opened):
         _refuse_options(folders[0], "results folder", for_tables)
     if len(opened) > 1 and not folders:

@@ -208,12 +208,12 @@ def _locally(sample: Sample, a: Floats, beta: Floats, sigma: Floats, tau: Floats
 
 def _best_location(sample: Sample, shape: Floats, sigma: Floats, tau: Floats) -> tuple[Floats, Floats]:
     """The a that makes a + shape, (g, k), most likely, and the log likelihood there, shape (g,) each."""
-    known = sample.n > 0
-    level = np.where(known, sample.mean, 0.0)
-    if not known.any():
-        level = np.bincount(sample.cell, sample.bound * sample.count, len(known)) / sample.runs
-        known = np.ones(len(known), bool)
-    a = (level - shape)[:, known].mean(axis=-1)
+    met = sample.n > 0
+    level = np.where(met, sample.mean, 0.0)
+    if not met.any():
+        level = np.bincount(sample.cell, sample.bound * sample.count, len(met)) / sample.runs
+        met = np.ones(len(met), bool)
+    a = (level - shape)[:, met].mean(axis=-1)
     for _ in range(30):
         piece = terms(sample, a[:, None] + shape, sigma, tau)
         step = piece.slope.sum(axis=-1) / np.maximum(piece.information.sum(axis=-1), TINY)

@@ -82,7 +82,7 @@ class Draft:
     @property
     def additions(self) -> list[float]:
         """Batch sizes worth adding, those that were not tried yet."""
-        return [one for one in self._wanted() if one not in self.tried]
+        return [wanted for wanted in self._wanted() if wanted not in self.tried]
 
     def expected(self, run: int) -> float | None:
         """ln(steps) of the other runs at a run's batch size, or of the curve where there are none."""
@@ -106,7 +106,7 @@ class Draft:
 
     def command(self, new: Sequence[float]) -> str:
         """The option by which a sweep trains these batch sizes, too; "" for somebody else's runs."""
-        listed = ",".join(size(one) for one in sorted({*self.tried, *new}))
+        listed = ",".join(size(batch_size) for batch_size in sorted({*self.tried, *new}))
         setting = shlex.quote(f"sweep.batch_sizes=[{listed}]")
         return f", by the same `bscrit sweep` with --set {setting}" if self.swept else ""
 
