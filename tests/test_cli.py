@@ -120,6 +120,7 @@ def test_a_dry_run_prints_the_plan_and_its_largest_cost_and_leaves_nothing(run, 
     assert lines[0] == "tiny: quadratic, 10 parameters, data: drawn without end"
     assert "untrained loss 1.464; targets 0.5, 0.2" in lines
     assert "batch sizes 4, 32 [examples]" in lines
+    assert any(line.startswith("evaluation: at most ") for line in lines)
     assert (
         "  batch size 4: search, rates 0.00156, 0.00625, 0.025, 0.1, 0.4, 1.6, 6.4; 1 seed, "
         "at most 5000 steps each" in lines

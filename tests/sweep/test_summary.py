@@ -12,7 +12,7 @@ from bscrit.fit.source import fit
 from bscrit.results import Results
 from bscrit.sweep.drive import Outcome
 from bscrit.sweep.progress import point_of
-from bscrit.sweep.summary import cost, missing, summary
+from bscrit.sweep.summary import DEAR, cost, evaluation, missing, summary
 from bscrit.words import number
 
 SPEC = make_spec(batch_sizes=[4, 64], targets=[0.5, 0.2], seeds=2, max_steps=2000)
@@ -181,3 +181,17 @@ def test_measured_runs_whose_updates_were_mostly_clipped_are_noted(records):
     assert "most gradients of a run were clipped at batch size 4 (83 %), 64 (83 %)" in clipped(0.834)
     assert "clip" not in clipped(0.5)
     assert "clip" not in clipped(0.9, "search")
+
+
+def test_the_share_of_evaluation_is_that_of_all_cohorts_and_has_a_remedy_where_it_may_be_large(records):
+    timed = [
+        replace(record, facts={**record.facts, "seconds": 8.0, "evaluation_seconds": 2.0})
+        for record in records
+    ]
+    (line,) = evaluation(DEAR, timed)
+    assert line == "evaluation: 25 % of the training time, at most 50 % of a run's time at any batch size"
+    (line,) = evaluation(DEAR + 0.1)
+    assert line.startswith(
+        "evaluation: at most 60 % of a run's time at any batch size; [sweep] validation_examples"
+    )
+    assert evaluation(0.0, timed) == []
