@@ -36,6 +36,7 @@ class Crossing:
         examples: consumed by then; steps times batch size where the source does not count them.
         error: standard error of ln(steps) that the metric's fluctuation leaves, the same for runs that share a mean.
         shared: whether it is one run's share of the crossing of a mean curve, which is that of all of them or of none.
+        raced: whether a race settled its rate, so that one at the edge of those that were tried is no edge.
         low, high: bounds when the crossing is only known to lie between two logged points; both equal to
             `steps` when it is known. A censored run has high = inf.
         lr, seed, run: None or "" where the source does not say.
@@ -58,6 +59,7 @@ class Crossing:
     examples: float = float("nan")
     error: float = 0.0
     shared: bool = False
+    raced: bool = False
 
     def __post_init__(self) -> None:
         if isnan(self.examples):

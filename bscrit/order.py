@@ -24,6 +24,7 @@ class Order:
         cap_steps: where a lane is stopped although budget is left, 0 for never.
         cap_seeds: seeds on whose runs the cap rests: a single one may have been lucky.
         least_steps: a measured lane trains at least so far, where it is averaged with seeds whose curves end there.
+        raced: whether a race settled the rate that is measured, beyond whose edges nothing is left to try.
         incumbents: fewest steps so far to each target, none while a target was not reached; a search lane
             that passes them all cannot win any more.
         noise: how the noise scale is measured, None for not at all.
@@ -44,6 +45,7 @@ class Order:
     cap_steps: int = 0
     cap_seeds: int = 0
     least_steps: int = 0
+    raced: bool = False
     incumbents: tuple[float, ...] = ()
     noise: NoiseSettings | None = None
     engine: str = "loop"

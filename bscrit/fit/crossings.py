@@ -132,6 +132,7 @@ def _crossing(record: Record, target: float, steps: float, censored: bool = Fals
         lr=trial.lr,
         seed=str(trial.seed),
         role=record.role,
+        raced=record.order.raced,
         where=trial.name,
         examples=examples_at(record.curve, steps),
     )

@@ -47,8 +47,11 @@ class Tuned:
 
     @property
     def edge(self) -> str:
-        """ "lowest" or "highest" where the tuned rate is the last that was tried on that side, else ""."""
-        if self.lr is None or len(self.rates) < 2:
+        """ "lowest" or "highest" where the tuned rate is the last that was tried on that side, else "".
+
+        A race goes on beyond an edge, unless it knows from other batch sizes what lies there.
+        """
+        if self.lr is None or len(self.rates) < 2 or any(run.raced for run in self.runs):
             return ""
         return {self.rates[0]: "lowest", self.rates[-1]: "highest"}.get(self.lr, "")
 

@@ -143,6 +143,7 @@ class BatchSize:
             cap_steps=cap_steps,
             cap_seeds=cap_seeds,
             least_steps=least_steps,
+            raced=role == "measure" and self.spec.learning_rate.tune == "race",
             incumbents=incumbents,
             noise=noise,
             engine=self.preflight.engine_at(self.batch_size) if len(lanes) > 1 else "loop",

@@ -40,13 +40,11 @@ class Tuned:
         lr: interpolated.
         steps: that the parabola predicts there.
         curvature: of ln(steps) in ln(rate), 0 where unknown.
-        alone: the rate without the law's pull, for the law; None where no lanes raced.
     """
 
     lr: float
     steps: float
     curvature: float = 0.0
-    alone: RateEstimate | None = None
 
     def loss_at(self, lr: float) -> float:
         """Predicted ln(steps) above the optimum at another rate; like 1/rate where no parabola was found."""

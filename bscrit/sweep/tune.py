@@ -1,10 +1,11 @@
 """The learning rate at one batch size: which rates to try next, or which one it is.
 
 Lanes of one seed race at several rates, first around the rate that the law of the other batch sizes predicts. A
-best lane at an edge extends the rates. The rate is settled when the best lane has neighbours on both sides, at most
-sqrt(2) away, and one of them is no more than a few per cent slower: at large batch the steps fall like 1/lr up to a
-cliff, a tent that a wide spacing would miss. Then a parabola in (ln rate, ln steps) interpolates, and the law
-pulls its vertex as far as that costs little: without that pull simulated sweeps find B_crit lower by up to 2 %.
+best lane at an edge extends the rates, below only where neither the law nor the steps of smaller batch sizes know
+better; so does one that is hardly faster than the highest. The rate is settled when its neighbours are at most sqrt(2)
+away and no rate on the way to the next one can win much: at large batch the steps fall like 1/lr up to a cliff, a tent
+that a wide spacing would miss. Then a parabola in (ln rate, ln steps) interpolates, and the law pulls its vertex as far
+as that costs little: without that pull simulated sweeps find B_crit lower by up to 2 %.
 
 Caution. One seed flatters high rates: near the edge of stability it may be lucky, while the mean curve of several
 seeds is as late as its unlucky ones. So lanes are compared by steps * lr^CAUTION: a higher rate has to win by
@@ -58,9 +59,10 @@ def tune(
     if wanted and len(ladder) + len(wanted) <= MAX_LANES:
         return Try(rounded(wanted))
     tuned = _interpolate(ladder, best)
-    alone = RateEstimate(math.log(tuned.lr))
-    tuned = replace(tuned, steps=tuned.steps / _caution(tuned.lr, fastest.lr), alone=alone)
-    return _pulled(tuned, alone.combined(predicted)) if predicted and tuned.curvature else tuned
+    tuned = replace(tuned, steps=tuned.steps / _caution(tuned.lr, fastest.lr))
+    if predicted is None or not tuned.curvature:
+        return tuned
+    return _pulled(tuned, RateEstimate(math.log(tuned.lr)).combined(predicted))
 
 
 def _caution(lr: float, fastest: float) -> float:

@@ -175,6 +175,14 @@ class TestChoice:
         frontier = choose(family([Crossing(64.0, 100.0, lr=0.1)], [(128.0, 0.1, ()), (64.0, 0.2, ())]))
         assert frontier.infeasible == (128.0,)
 
+    def test_a_rate_that_a_race_settled_has_no_edge(self):
+        for raced, edge in ((False, "lowest"), (True, "")):
+            rows = [
+                Crossing(64.0, 100.0, lr=0.1, role="measure", raced=raced),
+                Crossing(64.0, 120.0, lr=0.2, role="search"),
+            ]
+            assert choose(family(rows)).points[0].edge == edge
+
     def test_one_rate_at_a_batch_size_has_no_edge(self):
         assert choose(family([Crossing(64.0, 100.0, lr=0.1)])).points[0].edge == ""
 

@@ -353,6 +353,7 @@ def test_a_target_that_steps_do_not_suffice_for_is_asked_at_larger_batch_sizes()
 def test_repeats_are_capped_and_searches_know_their_incumbents(finished):
     for record in finished.values():
         order = record.order
+        assert order.raced == (order.role == "measure")
         if order.role == "measure":
             assert 0 < order.cap_steps < 3000
             assert order.incumbents == ()

@@ -145,7 +145,6 @@ def test_a_rate_is_pulled_to_the_law_for_about_a_per_cent_of_its_steps():
         shift = math.log(pulled.lr / alone.lr)
         assert shift * math.log(rate / alone.lr) > 0
         assert 0.005 < 0.5 * alone.curvature * shift**2 < 0.02
-        assert pulled.alone.rate == alone.lr, "other batch sizes learn what the lanes show by themselves"
     near = tune(lanes, predicted=RateEstimate(math.log(alone.lr) + 0.04, 0.15))
     assert math.log(near.lr / alone.lr) == pytest.approx(0.02, abs=0.003), "halfway, where both are as sure"
 
