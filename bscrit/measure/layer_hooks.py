@@ -26,10 +26,8 @@ class UnrecordedUse(Exception):
     """Parameters are used in a way that hooks on layers can't see."""
 
     def __init__(self, names: Iterable[str]) -> None:
+        super().__init__()
         self.names = frozenset(names)
-        super().__init__(
-            f"{', '.join(sorted(self.names))} used otherwise than by a known layer, example by example"
-        )
 
 
 @dataclass
@@ -65,12 +63,10 @@ class LayerRecorder:
     @contextlib.contextmanager
     def hooks(self, layers: Iterable[tuple[nn.Module, Keys]]) -> Iterator[None]:
         """Record these layers; first in line, so that hooks of others can't come between."""
-        handles = [module.register_forward_hook(self._hook(keys), prepend=True) for module, keys in layers]
-        try:
+        with contextlib.ExitStack() as handles:
+            for module, keys in layers:
+                handles.enter_context(module.register_forward_hook(self._hook(keys), prepend=True))
             yield
-        finally:
-            for handle in handles:
-                handle.remove()
 
     def overwritten(self) -> bool:
         """Whether an output was changed in place inside vmap, where its gradient is lost with that."""

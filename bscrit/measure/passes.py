@@ -8,7 +8,7 @@ over examples. Lanes are vectorised around it all.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from typing import Any
 
 import torch
@@ -77,13 +77,11 @@ class Passes:
         def note(module: nn.Module, args: Any) -> None:
             shapes[module].extend(argument.shape for argument in args)
 
-        handles = [module.register_forward_pre_hook(note) for module in embeddings]
-        try:
+        with ExitStack() as handles:
+            for module in embeddings:
+                handles.enter_context(module.register_forward_pre_hook(note))
             self._ordinary(inputs.of_examples(0, count - 1))
             self._ordinary(inputs)
-        finally:
-            for handle in handles:
-                handle.remove()
         halves = {module: (seen[: len(seen) // 2], seen[len(seen) // 2 :]) for module, seen in shapes.items()}
         return frozenset(
             module for module, (fewer, all_of_them) in halves.items() if fewer and fewer == all_of_them
