@@ -232,7 +232,7 @@ def evaluation(most: float, records: Sequence[Record] = ()) -> list[str]:
     evaluating, training = _seconds(records, "evaluation_seconds", "seconds")
     measured = f"{100 * evaluating / training:.2g} % of the training time, " if training else ""
     remedy = CHEAPER if most > DEAR else ""
-    bound = f"at most {100 * most:.0f} % of a run's time at any batch size"
+    bound = f"at most {100 * most:.0f} % of a run's time at any batch size, as timed before"
     return [f"evaluation: {measured}{bound}{remedy}"] if most else []
 
 

@@ -63,10 +63,9 @@ def resolve_device(wanted: str) -> str:
     """A device that exists, from "auto" or a name as torch has it."""
     if wanted == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    missing = (wanted.startswith("cuda") and not torch.cuda.is_available()) or (
-        wanted == "mps" and not torch.backends.mps.is_available()
-    )
-    if missing:
+    cuda, mps = torch.cuda.is_available, torch.backends.mps.is_available
+    there: dict[str, Callable[[], bool]] = {"cuda": cuda, "mps": mps}
+    if not there.get(wanted.partition(":")[0], lambda: True)():
         raise UserError("[compute] device", f"{wanted!r} is not there", 'use device = "auto" or "cpu"')
     return wanted
 
@@ -177,7 +176,7 @@ def _mixing(workload: Workload, lanes: Lanes, tested: tuple[int, Mapping[str, An
     """Why a batch is not the sum of its parts; "" where it is."""
     if not workload.sums_over_examples:
         return "the workload says that its loss is not a sum over examples"
-    kinds = {type(module).__name__ for module in workload.model(lanes.stack.seeds[0]).modules()}
+    kinds = {type(module).__name__ for module in lanes.engine.model.modules()}
     norms = sorted(kind for kind in kinds if "BatchNorm" in kind)
     if norms:
         return f"{norms[0]} mixes the examples of a batch"

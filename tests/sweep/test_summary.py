@@ -189,9 +189,8 @@ def test_the_share_of_evaluation_is_that_of_all_cohorts_and_has_a_remedy_where_i
         for record in records
     ]
     (line,) = evaluation(DEAR, timed)
-    assert line == "evaluation: 25 % of the training time, at most 50 % of a run's time at any batch size"
+    bound = "of a run's time at any batch size, as timed before"
+    assert line == f"evaluation: 25 % of the training time, at most 50 % {bound}"
     (line,) = evaluation(DEAR + 0.1)
-    assert line.startswith(
-        "evaluation: at most 60 % of a run's time at any batch size; [sweep] validation_examples"
-    )
+    assert line.startswith(f"evaluation: at most 60 % {bound}; [sweep] validation_examples")
     assert evaluation(0.0, timed) == []
