@@ -1,1 +1,1 @@
-"""Any table -> crossings: bytes -> formats -> sheet -> columns -> rows or curves -> crossings."""
+"""Any table or log -> crossings: bytes -> formats -> sheet -> columns -> rows or curves -> crossings."""
