@@ -10,6 +10,7 @@ from simulated import FACTS, sweep, train
 
 from bscrit.crossing import crossing_of
 from bscrit.curve import Curve
+from bscrit.fit.points import measured_points
 from bscrit.order import Order
 from bscrit.record import Record
 from bscrit.sweep.batch_size import SEARCH_SEED, BatchSize
@@ -113,6 +114,27 @@ def test_added_seeds_end_as_a_fresh_sweep_with_them_does(finished):
         assert seeds in ({3, 4}, set(range(5)))
     assert True in retrained
     assert False in retrained
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"targets": [1.0, 0.5, 0.2, 0.05]},
+        {"targets": [0.5, 0.2, 0.02]},
+        {"batch_sizes": [*SIZES, 32, 1024]},
+        {"seeds": 4, "batch_sizes": [1, *SIZES]},
+    ],
+    ids=str,
+)
+def test_what_is_added_ends_with_the_points_of_a_fresh_sweep(finished, keys):
+    more = spec(**keys)
+    after, fresh = sweep(PROBLEM, more, finished.values()), sweep(PROBLEM, more)
+    assert plan(more, FACTS, after.values()) == []
+    for target in more.sweep.targets:
+        points, wanted = (measured_points(list(records.values()), target) for records in (after, fresh))
+        assert [(p.batch_size, p.censored) for p in points] == [(p.batch_size, 0) for p in wanted]
+        ratios = [p.steps / w.steps for p, w in zip(points, wanted, strict=True) if w.steps > 10]
+        assert ratios == pytest.approx([1.0] * len(ratios), rel=0.15), "rates are searched from other sides"
 
 
 def test_a_measured_trial_whose_folder_is_lost_trains_again_to_the_same_crossing(finished):
