@@ -33,7 +33,7 @@ class Pace:
 
     @property
     def seconds(self) -> float:
-        """Of training and evaluation since the run began."""
+        """Seconds of training and evaluation since the run began."""
         return time.monotonic() - self._began
 
     def times(self) -> dict[str, float]:

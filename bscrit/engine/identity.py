@@ -48,18 +48,18 @@ def sources(module: str) -> dict[str, Path]:
         return {}
     root = Path(file).resolve().parents[module.count(".") + (Path(file).name == "__init__.py")]
     installed = bool(_INSTALLED & set(root.parts))
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     waiting = [module]
     while waiting:
         name = waiting.pop()
         top = name.partition(".")[0]
-        if name in found or top == "bscrit" or (installed and top != module.partition(".")[0]):
+        if name in files or top == "bscrit" or (installed and top != module.partition(".")[0]):
             continue
         place = find_module(name, [str(root)])
         if place is not None and place.suffix == ".py" and place.is_file():
-            found[name] = place
+            files[name] = place
             waiting += [*_imported(name, place), *([name.rpartition(".")[0]] if "." in name else [])]
-    return dict(sorted(found.items()))
+    return dict(sorted(files.items()))
 
 
 def _imported(name: str, file: Path) -> Iterator[str]:

@@ -238,10 +238,10 @@ class Lanes:
         """Refuse a batch of another size: its steps would be counted as steps of this one."""
         sizes = {len(tensor) if tensor.ndim else 0 for tensor in tensors_of(batch)}
         if self.workload.sums_over_examples and sizes != {asked}:
-            found = ", ".join(str(size) for size in sorted(sizes)) or "no"
+            returned = ", ".join(str(size) for size in sorted(sizes)) or "no"
             raise UserError(
                 f"{type(self.workload).__name__}.batch",
-                f"returned {found} examples where {asked} were asked for",
+                f"returned {returned} examples where {asked} were asked for",
                 "return tensors whose first dimension is `size`",
             )
 

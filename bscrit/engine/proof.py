@@ -15,8 +15,8 @@ from bscrit.measure.random_states import other_states
 def surroundings(workload: object, module: nn.Module) -> list[Any]:
     """State that a call could change besides its tensors, as far as it can be seen."""
     seen: list[Any] = other_states()
-    for one in (workload, *module.modules()):
-        seen += [(name, identity(value)) for name, value in getattr(one, "__dict__", {}).items()]
+    for owner in (workload, *module.modules()):
+        seen += [(name, identity(value)) for name, value in getattr(owner, "__dict__", {}).items()]
     return seen
 
 
@@ -29,8 +29,8 @@ def unchanged(before: Sequence[Any], after: Sequence[Any]) -> bool:
     if len(before) != len(after):
         return False
     return all(map(is_, before, after)) or all(
-        one is other or (isinstance(one, int | float | str) and type(one) is type(other) and one == other)
-        for one, other in zip(before, after, strict=True)
+        old is new or (isinstance(old, int | float | str) and type(old) is type(new) and old == new)
+        for old, new in zip(before, after, strict=True)
     )
 
 

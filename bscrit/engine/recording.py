@@ -162,7 +162,7 @@ class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
             call.meta["layout"] = ()
             places = [self.graph.call_function(getitem, (call, place)) for place in range(len(results))]
             return type(results)(map(standing_in, results, places))
-        constant = kernel in _OF_SHAPES or all(one in self._constants for one in call.all_input_nodes)
+        constant = kernel in _OF_SHAPES or all(operand in self._constants for operand in call.all_input_nodes)
         if constant and isinstance(results, Tensor) and results.numel() <= LARGEST_CONSTANT:
             self._constants[call] = results
         return standing_in(results, call)
@@ -241,8 +241,8 @@ def _leave_out(graph: Graph) -> None:
 
 
 def _returns_its_operand(node: Node) -> bool:
-    one = node.target in (_aten.mul.Scalar, _aten.mul.Tensor) and node.args[1] == 1
-    if not one and node.target not in _VIEWS:
+    unscaled = node.target in (_aten.mul.Scalar, _aten.mul.Tensor) and node.args[1] == 1
+    if not unscaled and node.target not in _VIEWS:
         return False
     operand = node.args[0]
     return isinstance(operand, Node) and operand.meta["layout"] == node.meta["layout"]

@@ -66,7 +66,7 @@ class RunNoise:
             passed = [loss for loss in wanted if losses[-1] <= falls(loss) < before]
             if passed:
                 measured = self._frozen(self._sampler, live.copy(place), writer.trial, position)
-                writer.frozen([replace(one, loss=loss) for loss in passed for one in measured])
+                writer.frozen([replace(noise, loss=loss) for loss in passed for noise in measured])
 
     def _frozen(
         self, sampler: NoiseSampler, lane: Lanes, trial: Trial, position: Position
@@ -78,7 +78,7 @@ class RunNoise:
         """
         at, measurements = (position.steps, position.examples, inf), list[FrozenNoise]()
         for ahead in range(FROZEN_STEPS):
-            measurements += [replace(one, ahead=ahead) for one in sampler.frozen(lane, at, ahead)]
+            measurements += [replace(noise, ahead=ahead) for noise in sampler.frozen(lane, at, ahead)]
             lane.step(position.examples, trial.recipe.schedule.factor(position, trial.batch_size))
             position = position.after(trial.batch_size)
         return measurements

@@ -71,7 +71,7 @@ def resolve_device(wanted: str) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Of Python and of what decides on numbers; "" for what is not installed."""
+    """Python and the libraries that decide on numbers; "" for one that is not installed."""
     libraries = {}
     for name in ("torch", "numpy", "scikit-learn"):
         try:
@@ -147,7 +147,7 @@ def _evaluation_share(lanes: Lanes) -> float:
 
 
 def _seconds(act: Callable[[], object]) -> float:
-    """Of the fastest call of some."""
+    """The time of the fastest of some calls."""
     act()
     times: list[float] = []
     while not times or (len(times) < 5 and sum(times) < _TIMED_SECONDS):

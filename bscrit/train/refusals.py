@@ -1,4 +1,4 @@
-"""What would make runs of a workload wrong or irreproducible, found before anything trains."""
+"""Faults that would make runs of a workload wrong or irreproducible, looked for before anything trains."""
 
 from __future__ import annotations
 
