@@ -20,6 +20,7 @@ from bscrit.fit.report import Report
 from bscrit.fit.runs import sweep_runs
 from bscrit.results import HasResults, Results, carried, is_folder, is_results, read_results
 from bscrit.tables.options import as_targets, as_unit
+from bscrit.tables.table import read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,8 +73,6 @@ def fit(
     if meters and len(sources) > 1:
         raise UserError("--noise", "goes with one source", f"name one: {sources[0]}")
     measured = read_meters(meters) if meters else None
-    from bscrit.tables.table import read_table
-
     opened = [_opened(source) for source in sources]
     folders = [_name(source) for source in opened if isinstance(source, Results)]
     if folders and len(folders) == len(opened):
