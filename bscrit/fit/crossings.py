@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from math import log
 
 from bscrit.crossing import Crossing, CrossingTable, Group, Setting, crossing_of, examples_at
+from bscrit.goal import TRAIN_LOSS
 from bscrit.order import Order
 from bscrit.record import Record
 from bscrit.trial import CENSORED
@@ -102,10 +103,9 @@ def _together(records: Sequence[Record], target: float) -> list[Crossing]:
         return []
     shares = zip(records, crossing.runs.tolist(), strict=True)
     shared = len(records) > 1
-    return [
-        replace(_crossing(record, target, steps), error=crossing.error, shared=shared)
-        for record, steps in shares
-    ]
+    # an evaluation set is fixed: what fluctuates on it is the run itself, as its seeds show
+    error = crossing.error if records[0].trial.goal.metric == TRAIN_LOSS else 0.0
+    return [replace(_crossing(record, target, steps), error=error, shared=shared) for record, steps in shares]
 
 
 def _one_by_one(records: Sequence[Record], target: float) -> list[Crossing]:

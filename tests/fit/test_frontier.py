@@ -11,6 +11,7 @@ from bscrit.crossing import Crossing, CrossingTable, crossing_of
 from bscrit.curve import Curve
 from bscrit.fit.crossings import Family, families, from_records
 from bscrit.fit.frontier import choose, rows_of
+from bscrit.goal import Goal
 from bscrit.order import Order
 from bscrit.record import Record
 from bscrit.trial import Trial
@@ -47,6 +48,14 @@ class TestRecords:
         assert np.exp(np.mean(np.log([c.steps for c in found]))) == pytest.approx(crossing.steps)
         assert {(c.lr, c.role, c.target, c.censored) for c in found} == {(0.1, "measure", 0.1, False)}
         assert [c.seed for c in found] == ["0", "1", "2"]
+
+    def test_losses_of_batches_fluctuate_and_those_of_an_evaluation_set_do_not(self):
+        noise = np.random.default_rng(0).normal(0, 0.01, 1001)
+        for metric, uncertain in (("loss", False), ("train_loss", True)):
+            run = record(goal=Goal(metric))
+            curve = replace(run.curve, loss=run.curve.loss + noise, goal=Goal(metric))
+            (crossing,) = from_records([replace(run, curve=curve)]).crossings
+            assert (crossing.error > 0.01) == uncertain
 
     def test_a_run_that_does_not_arrive_is_censored_at_its_last_step(self):
         found = from_records([record(seed=0), record(seed=1, last=40, status="exhausted")]).crossings
