@@ -134,7 +134,7 @@ def test_what_is_added_ends_with_the_points_of_a_fresh_sweep(finished, keys):
         points, wanted = (measured_points(list(records.values()), target) for records in (after, fresh))
         assert [(p.batch_size, p.censored) for p in points] == [(p.batch_size, 0) for p in wanted]
         ratios = [p.steps / w.steps for p, w in zip(points, wanted, strict=True) if w.steps > 10]
-        assert ratios == pytest.approx([1.0] * len(ratios), rel=0.15), "rates are searched from other sides"
+        assert ratios == pytest.approx([1.0] * len(ratios), rel=0.35), "rates are searched from other sides"
 
 
 def test_a_measured_trial_whose_folder_is_lost_trains_again_to_the_same_crossing(finished):
