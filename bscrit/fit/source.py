@@ -68,7 +68,7 @@ def fit(
     for_tables = {"columns": columns, "by": by, "direction": direction}
     if any(map(is_noise, sources)):
         _refuse_beside_noise(sources, meters)
-        _refuse_options(str(sources[0]), "noise.csv", {"targets": targets, **for_tables})
+        _refuse_options(str(sources[0]), "a noise.csv", {"targets": targets, **for_tables})
         return report_of([str(path) for path in sources], unit or "example")
     if meters and len(sources) > 1:
         raise UserError("--noise", "goes with one source", f"name one: {sources[0]}")
@@ -76,7 +76,7 @@ def fit(
     opened = [_opened(source) for source in sources]
     folders = [_name(source) for source in opened if isinstance(source, Results)]
     if folders and len(folders) == len(opened):
-        _refuse_options(folders[0], "results folder", for_tables)
+        _refuse_options(folders[0], "a results folder", for_tables)
     if len(opened) > 1 and not folders:
         opened = [opened]  # several files of one export are one table
     reports = [
@@ -191,7 +191,7 @@ def _side_by_side(names: Sequence[str], reports: Sequence[Report]) -> Report:
 def _refuse_options(where: str, kind: str, options: Mapping[str, object]) -> None:
     for name, value in options.items():
         if value:
-            raise UserError(where, f"is a {kind}, where --{name} says nothing", "it is for tables")
+            raise UserError(where, f"is {kind}, where --{name} says nothing", "it is for tables")
 
 
 def _refuse_beside_noise(sources: Sequence[Any], meters: Sequence[Path | str]) -> None:
