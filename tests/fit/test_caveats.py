@@ -129,6 +129,7 @@ def test_heavy_tails():
     assert caveats["heavy-tails"].serious
     assert "6 of 36 runs" in caveats["heavy-tails"].text
     assert "outlier" not in caveats
+    assert "heavy-tails" in found(replace(row, shared=True) for row in data)
 
 
 @pytest.mark.parametrize("rise", [2.0, 4.0, 8.0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import exp
 
 import numpy as np
@@ -40,7 +41,7 @@ def outlier(f: Draft) -> Iterator[Caveat]:
 
 
 def heavy_tails(f: Draft) -> Iterator[Caveat]:
-    bad = far_off(f.rows)
+    bad = far_off(replace(f.rows, shared=None))
     if are_many(bad):
         text = (
             f"{int(bad.sum())} of {counted(len(bad), 'run')} lie far from the others at their batch size: so many are"
