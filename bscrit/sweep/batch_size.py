@@ -47,6 +47,10 @@ class BatchSize:
     def hardest(self) -> float:
         return self.targets[-1]
 
+    def asked_with(self, target: float) -> tuple[float, ...]:
+        """Targets of a cohort that is made for one: the hardest is asked together with all easier ones."""
+        return self.targets if target == self.hardest else (target,)
+
     @property
     def max_steps(self) -> int:
         return self.spec.max_steps_at(self.batch_size)

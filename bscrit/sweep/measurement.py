@@ -24,9 +24,9 @@ from bscrit.sweep.search import fewest_searched
 SHARED = 0.04  # ln(steps) that an easier target may lose by runs that were made for a harder one
 
 
-def measure(here: BatchSize, rate: Tuned, targets: tuple[float, ...]) -> Cohort | None:
+def measure(here: BatchSize, rate: Tuned, target: float) -> Cohort | None:
     """Fresh seeds at the tuned rate, or at a lower one where a seed was lost; None where nothing is missing."""
-    lr, target = rate.lr, targets[-1]
+    lr = rate.lr
     done = here.measured(target)
     retreats = max(len({record.trial.lr for record in done}) - 1, 0)
     if done:
@@ -46,7 +46,7 @@ def measure(here: BatchSize, rate: Tuned, targets: tuple[float, ...]) -> Cohort 
     return here.cohort(
         "measure",
         lanes,
-        targets,
+        here.asked_with(target),
         cap_steps=cap,
         cap_seeds=cap_seeds if cap else 0,
         least_steps=max((int(r.curve.steps[-1]) for r in have.values() if r.status == "reached"), default=0),

@@ -58,8 +58,7 @@ class Settled:
     """A batch size whose rate is settled, so that the next one may start.
 
     Attributes:
-        best_rate: for the rate law; None where no rate reaches the hardest target.
-        steps: to the hardest target, infinite where they are not known.
+        best_rate, steps: for the hardest target; None and infinite where they are not known.
         unreachable: targets for which the budget of examples was too small.
     """
 
@@ -116,7 +115,7 @@ def _at_size(here: BatchSize, others: Sequence[Settled]) -> tuple[list[Cohort], 
     for target, rate in rates.items():
         if isinstance(rate, Try):
             again = here.is_searched_again(target)
-            return begun or [search(here, rate, _targets(here, target), again)], settled if again else None
+            return begun or [search(here, rate, target, again)], settled if again else None
     if begun:
         return begun, settled
     # One target after the other, the hardest first: its runs, where they end up, may serve the easier ones.
@@ -129,7 +128,7 @@ def _at_size(here: BatchSize, others: Sequence[Settled]) -> tuple[list[Cohort], 
             if is_served(here, target, rate, pending):
                 continue
         pending += [] if here.measured(target) else [rate.lr]
-        if cohort := measure(here, rate, _targets(here, target)):
+        if cohort := measure(here, rate, target):
             return [cohort], settled
     return [], settled
 
@@ -142,11 +141,6 @@ def _with_law(here: BatchSize, others: Sequence[Settled]) -> BatchSize:
     predicted = fit_law(points, here.spec.optimizer.rate_power).at(here.batch_size)
     smaller = [other.steps for other in others if other.batch_size < here.batch_size]
     return replace(here, predicted=predicted, smaller_steps=smaller)
-
-
-def _targets(here: BatchSize, target: float) -> tuple[float, ...]:
-    """Targets of a cohort that is made for one: the hardest is asked together with all easier ones."""
-    return here.targets if target == here.hardest else (target,)
 
 
 def _rate(here: BatchSize, target: float) -> Tuned | Try | Infeasible:

@@ -52,10 +52,10 @@ def best_rate(here: BatchSize, target: float, again: bool) -> Tuned | Try | Infe
     return step
 
 
-def search(here: BatchSize, rates: Try, targets: tuple[float, ...], again: bool) -> Cohort:
+def search(here: BatchSize, rates: Try, target: float, again: bool) -> Cohort:
     """The next round of the search, or of its repetition: every rate with every seed."""
-    seeds = here.search_seeds(again)
-    best = tuple(fewest_searched(here, target, again) for target in targets)
+    seeds, targets = here.search_seeds(again), here.asked_with(target)
+    best = tuple(fewest_searched(here, asked, again) for asked in targets)
     rounds = {r.order.round for r in here.records if r.role == "search" and r.trial.seed in seeds}
     arrived = all(map(math.isfinite, best))
     return here.cohort(

@@ -279,7 +279,7 @@ def test_where_the_hardest_target_had_to_retreat_the_easier_rates_go_down_by_as_
 def test_a_retreat_has_the_steps_that_a_lower_rate_takes():
     """At a rate lower by a factor, steps grow by that factor at most; so does the cap."""
     lucky = records_at(64, 1.0, (0.5, 0.2, 0.05), ["reached", "reached", "stopped"], 10, cap=27)
-    cohort = measure(at(lucky), Tuned(1.0, 100.0), (0.5, 0.2, 0.05))
+    cohort = measure(at(lucky), Tuned(1.0, 100.0), 0.05)
     assert {trial.lr for trial in cohort.trials} == {float(f"{1 / RETREAT:.3g}")}
     assert cohort.order.cap_steps == np.ceil(100 * CAP * RETREAT) + 10
 
