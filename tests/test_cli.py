@@ -236,7 +236,7 @@ def test_a_sweep_that_left_points_missing_is_exit_code_1(run, spec):
     assert code == 1
     (point,) = (line for line in err.splitlines() if line.startswith("missing: "))
     assert "0.01 at batch size 4, 32" in point
-    assert "hint: raise sweep.max_examples" in err
+    assert "hint: raise sweep.max_steps" in err
     assert "trials:" in out
 
 
