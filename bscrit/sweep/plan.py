@@ -109,8 +109,6 @@ def _at_size(here: BatchSize, others: Sequence[Settled]) -> tuple[list[Cohort], 
     here = _with_law(here, [other for other in others if other.best_rate])
     begun = here.begun()
     rates = {target: _rate(here, target) for target in reversed(here.targets)}
-    if any(isinstance(rate, Infeasible) and rate.failed for rate in rates.values()):
-        return begun, None  # larger ones wait for its rate until what made it fail is mended
     settled = _settled(here, rates)
     for target, rate in rates.items():
         if isinstance(rate, Try):

@@ -48,7 +48,7 @@ def best_rate(here: BatchSize, target: float, again: bool) -> Tuned | Try | Infe
     if isinstance(step, Try):
         seeds = here.search_seeds(again)
         rates = tuple(lr for lr in step.rates if not any(here.is_given_up(lr, seed) for seed in seeds))
-        return Try(rates) if rates else Infeasible("the rates that are left failed", failed=not lanes)
+        return Try(rates) if rates else Infeasible("the rates that are left failed")
     return step
 
 

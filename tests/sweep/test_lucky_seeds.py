@@ -107,14 +107,13 @@ def test_a_rule_beyond_its_range_costs_some_times_the_steps_of_smaller_batch_siz
     assert reached
 
 
-def test_a_batch_size_whose_search_lost_its_worker_holds_up_the_larger_ones_and_changes_no_answer():
-    """Without its rate they would be searched around another one, and stay so when it is searched in the end."""
+def test_a_batch_size_whose_search_fails_holds_up_no_other_and_is_measured_once_it_is_mended():
     own = spec(targets=[TARGET])
     undisturbed = sweep(PROBLEM, own)
     until = {n: r for n, r in undisturbed.items() if r.trial.batch_size < 64}
     (lost,) = [cohort for cohort in plan(own, FACTS, until.values()) if cohort.batch_size == 64]
     killed = {r.trial.name: replace(r, status="failed") for r in train(PROBLEM, lost)}
-    given_up = set(killed)
-    assert plan(own, FACTS, [*until.values(), *killed.values()], given_up) == []
-    healed = sweep(PROBLEM, own, [*until.values(), *killed.values()])
-    assert told(healed) == told(undisturbed)
+    records = {**until, **killed}
+    assert {c.batch_size for c in plan(own, FACTS, records.values(), set(killed))} == {256}
+    healed = sweep(PROBLEM, own, list(records.values()))
+    assert {r.trial.batch_size for r in healed.values() if r.role == "measure"} == set(SIZES)
