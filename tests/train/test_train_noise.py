@@ -57,7 +57,7 @@ def lanes_of(workload, *, engine="vmap", seeds=(0, 1), batch_size=12, optimizer=
 
 def samples(lanes, steps, how):
     """Per metric and lane, samples of frozen parameters at these steps."""
-    sampler, found = NoiseSampler(how), {metric: [[] for _ in lanes.seeds] for metric in how.metrics}
+    sampler, found = NoiseSampler(how), {metric: [[] for _ in range(len(lanes))] for metric in how.metrics}
     for step in steps:
         for metric, row in sampler.sums(lanes, lanes.batch_size * step).samples().items():
             for lane, sample in enumerate(row):
