@@ -65,15 +65,17 @@ class Pace:
         """Seconds of waiting for peers count apart."""
         began = time.monotonic()
         yield
-        waited = time.monotonic() - began
-        self._began += waited
-        self.waits = Waits(self.waits.evaluations + 1, self.waits.seconds + waited)
+        self.waits = Waits(self.waits.evaluations + 1, self.waits.seconds + self._left_out(began))
 
     @contextlib.contextmanager
     def measuring(self) -> Iterator[None]:
         """Seconds of measuring noise count apart."""
         began = time.monotonic()
         yield
-        measured = time.monotonic() - began
-        self._began += measured
-        self.noise_seconds += measured
+        self.noise_seconds += self._left_out(began)
+
+    def _left_out(self, began: float) -> float:
+        """The seconds since then, which are none of the run's."""
+        seconds = time.monotonic() - began
+        self._began += seconds
+        return seconds

@@ -59,9 +59,8 @@ class Optimizer(Table):
         """Each key whose value makes no sense at this batch size, what is wrong, and the remedy."""
         for key, field in type(self).model_fields.items():
             value = getattr(self, key)
-            for limit in (
-                mark for mark in field.metadata if isinstance(mark, Quantity) and value is not None
-            ):
+            marks = dict.fromkeys(mark for mark in field.metadata if isinstance(mark, Quantity))
+            for limit in marks if value is not None else ():  # once each: pydantic 2.10 lists them twice
                 try:
                     number = value.at(batch_size)
                 except UserError as error:

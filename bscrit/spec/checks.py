@@ -59,9 +59,7 @@ def _optimizer_errors(spec: Spec) -> Iterator[UserError]:
         for key, what, remedy in spec.optimizer.problems(size):
             problems.setdefault(key, []).append((f"{what} at batch size {size}", remedy))
     for key, listed in problems.items():
-        # Once each: older pydantic lists a mark of a field twice.
-        texts = list(dict.fromkeys(what for what, _ in listed))
-        yield spec.source.error("optimizer", key, _some(texts), listed[0][1])
+        yield spec.source.error("optimizer", key, _some([what for what, _ in listed]), listed[0][1])
 
 
 def _budget_errors(spec: Spec) -> Iterator[UserError]:

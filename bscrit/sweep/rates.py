@@ -66,12 +66,10 @@ class Infeasible:
     Attributes:
         reason: in words.
         exhausted: whether it was the budget that the best rate lacked.
-        failed: whether every run failed, by an error or with its worker.
     """
 
     reason: str
     exhausted: bool = False
-    failed: bool = False
 
 
 def first_rates(guess: float) -> Try:
